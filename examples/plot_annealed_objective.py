@@ -71,9 +71,9 @@ for name, temperature in {"plain": None, "annealed": annealing}.items():
 
 def annealed_objective(m, temperature, prior_variance=100.0):
     """The bound at the means ``m`` (..., 2) in nats, up to the factor of the Gaussian."""
-    log_joint = np.log(0.5) - 0.5 * (X - m[..., None, :]) ** 2 - 0.5 * np.log(2 * np.pi)
+    compute_log_joint = np.log(0.5) - 0.5 * (X - m[..., None, :]) ** 2 - 0.5 * np.log(2 * np.pi)
     log_prior = -0.5 * np.sum(m**2, axis=-1) / prior_variance
-    return logsumexp(log_joint / temperature, axis=-1).sum(axis=-1) + log_prior
+    return logsumexp(compute_log_joint / temperature, axis=-1).sum(axis=-1) + log_prior
 
 
 axis = np.linspace(-11.0, 11.0, 89)

@@ -433,6 +433,6 @@ def _compute_activations(fitted, X, workers):
     """Return E[H] of each row of X by mean field at T = 1, shape (n, K)."""
     data = make_rows(X, np.ones(X.shape[0]))
     model = fitted.model.mean_field()
-    global_params = model.expected_spectra(*fitted.lam())
+    global_params = model.compute_expected_spectra(*fitted.lam())
     results = iterate_local_results(model, lambda batch: global_params, data, workers)
     return np.concatenate([result.q for _, result in results])

@@ -35,18 +35,19 @@ from skvt._compiled import (
 from skvt.typing import Array, IndexArray, Run
 
 # Gauss-Legendre nodes and weights, moved from [-1, 1] to [0, 1].
-_NODES, _WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(16)) + [[0.5], [0.0]]
-# Quadrature stops where the density has fallen below exp(-_TAIL) of its value at the start.
-_TAIL = 20.0
+_NODES, _NODE_WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(16)) + [[0.5], [0.0]]
+# Quadrature stops where the density has fallen below exp(-_MAX_FALL) of its value at the
+# start.
+_MAX_FALL = 20.0
 # Number of terms of the power series after the first term, which is 1. The next term would be at
 # most e^18 / 18!.
-_TERMS = 17
+_N_TERMS = 17
 # Shape above which the cube root of a gamma variate is normal up to rounding errors.
 _NEARLY_NORMAL = 1e6
 # Sum of lam above which rounding errors would dominate ``1 - psi'(sum lam) sum(1 / psi'(lam))``.
 _LARGE_TOTAL = 1e8
 # Number of words that a thread takes at a time.
-_WORDS = np.int64(16)
+_WORDS_PER_CLAIM = np.int64(16)
 
 
 class Gammas(NamedTuple):
@@ -74,7 +75,7 @@ class Gammas(NamedTuple):
 
 
 @jit
-def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
+def write_log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
     """Write slopes ``d log x / d a`` of Gamma(a, 1) variates x at fixed quantiles to ``out``.
 
     All arrays are (n,). With the distribution function P(a, x), the slope is ``-(dP/da) / (x
@@ -88,8 +89,8 @@ def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
         # in a, so that a single division is needed.
         x = exp(min(log_x[i], 1.0))
         p, q, dp, dq = 1.0, 1.0, 0.0, 0.0
-        for step in range(_TERMS):
-            factor = a[i] + (_TERMS - step)
+        for step in range(_N_TERMS):
+            factor = a[i] + (_N_TERMS - step)
             dq = q + factor * dq
             q *= factor
             dp = dq + x * dp
@@ -99,11 +100,11 @@ def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
         series = p * inverse_q
         slope = (dp - series * dq) * inverse_q - series * inverse_a
         out[i] = -inverse_a * (series * (log_x[i] - digamma(a[i])) + slope)
-    _slopes_of_large(a, log_x, out)
+    _write_slopes_of_large(a, log_x, out)
 
 
 @jit_inlined_allocating
-def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
+def _write_slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     """Write the slopes of variates x > e to ``out``, and keep all other entries of ``out``.
 
     The derivative of the distribution function is an integral over the lower or the upper tail of
@@ -131,21 +132,21 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     for j in range(n):
         x_j, shape = exp(distances[j]), shapes[j]
         sign = -1.0 if x_j <= shape else 1.0
-        # Bound the length beyond which the density is below exp(-_TAIL) of its value at s = 0. Its
-        # logarithm falls by at least x s^2 / 2 in the upper tail, x s^2 / (2 + |s|) in the lower
-        # tail, and |s (a - x)| in both. ``upper``, ``lower`` and the quotient below are the |s| at
-        # which these numbers are _TAIL.
-        c = _TAIL / x_j
+        # Bound the length beyond which the density is below exp(-_MAX_FALL) of its value at s
+        # = 0. Its logarithm falls by at least x s^2 / 2 in the upper tail, x s^2 / (2 + |s|) in the
+        # lower tail, and |s (a - x)| in both. ``upper``, ``lower`` and the quotient below are the
+        # |s| at which these numbers are _MAX_FALL.
+        c = _MAX_FALL / x_j
         lower, upper = 0.5 * (c + np.sqrt(c * c + 8.0 * c)), np.sqrt(2.0 * c)
         # The quotient is infinite if x = a.
-        lengths[j] = sign * min(lower if x_j <= shape else upper, _TAIL / abs(shape - x_j))
+        lengths[j] = sign * min(lower if x_j <= shape else upper, _MAX_FALL / abs(shape - x_j))
         x[j] = x_j
         distances[j] = sign * (distances[j] - digamma(shape))
     for i in range(_NODES.size):
         for j in range(n):
             s = lengths[j] * _NODES[i]
             relative_density = exp(x[j] + shapes[j] * s - x[j] * exp(s))
-            integrals[j] += _WEIGHTS[i] * (abs(s) + distances[j]) * relative_density
+            integrals[j] += _NODE_WEIGHTS[i] * (abs(s) + distances[j]) * relative_density
     for j in range(n):
         shape = shapes[j]
         if shape > _NEARLY_NORMAL:
@@ -158,40 +159,40 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
 
 
 @jit_inlined
-def _series(a: float, coefficients: Array) -> None:
+def _write_series(a: float, coefficients: Array) -> None:
     """Write the coefficients of the power series S / a in x, and of its derivative in a.
 
-    S is the series in :func:`log_gamma_slopes`. ``coefficients`` is (_TERMS + 1, 2), with the
-    highest power first.
+    S is the series in :func:`write_log_gamma_slopes`. ``coefficients`` is (_N_TERMS + 1, 2), with
+    the highest power first.
     """
     value, slope = 1.0 / a, -1.0 / (a * a)
-    for n in range(_TERMS + 1):
+    for n in range(_N_TERMS + 1):
         if n > 0:
             slope = (slope - value / (a + n)) / (a + n)
             value /= a + n
-        coefficients[_TERMS - n, 0], coefficients[_TERMS - n, 1] = value, slope
+        coefficients[_N_TERMS - n, 0], coefficients[_N_TERMS - n, 1] = value, slope
 
 
 @jit_inlined
-def _slopes_of_equal_shapes(
+def _write_slopes_of_equal_shapes(
     coefficients: Array, digamma_of_shape: float, log_x: Array, out: Array
 ) -> None:
-    """Write slopes, as :func:`log_gamma_slopes`, of variates x <= e that have the same shape.
+    """Write slopes, as :func:`write_log_gamma_slopes`, of variates x <= e that have the same shape.
 
-    The ``coefficients`` of :func:`_series` at this shape serve all variates. The slopes written for
-    greater x are wrong, and the caller must replace them.
+    The ``coefficients`` of :func:`_write_series` at this shape serve all variates. The slopes
+    written for greater x are wrong, and the caller must replace them.
     """
     for i in range(log_x.size):
         x = exp(min(log_x[i], 1.0))
         value, slope = 0.0, 0.0
-        for step in range(_TERMS + 1):
+        for step in range(_N_TERMS + 1):
             value = coefficients[step, 0] + x * value
             slope = coefficients[step, 1] + x * slope
         out[i] = -(value * (log_x[i] - digamma_of_shape) + slope)
 
 
 @jit_allocating
-def _gradients(
+def _write_gradients(
     array: Array, scale: float, prior: Array, log_gammas: Array, log_totals: Array, hat: Array,
     row_of_word: IndexArray, hat_totals: Array, gradients_of_others: Any, out: Array,
     inverses: Array, sums: Array, counter: IndexArray,
@@ -208,20 +209,21 @@ def _gradients(
     row_of_word : (V,) row of each word in ``log_gammas`` and ``hat``; -1 for words without a row
     gradients_of_others : (K,) grad of each word without a row
     out, inverses : (V, K) written
-    sums : (B, 3, K) sums of ``out``, ``inverses`` and lam over each block of _WORDS words, written
+    sums : (B, 3, K) sums of ``out``, ``inverses`` and lam over each block of _WORDS_PER_CLAIM
+        words, written
     """
     n_topics = array.shape[1]
     lam, logs, slopes = np.empty(n_topics), np.empty(n_topics), np.empty(n_topics)
     # The next arrays list entries (v, k) of a block, and their lam, log gammas and slopes.
-    block_size = _WORDS * n_topics
+    block_size = _WORDS_PER_CLAIM * n_topics
     entries, entry_slopes = np.empty(block_size, np.int64), np.empty(block_size)
     shapes, log_x = np.empty(block_size), np.empty(block_size)
-    coefficients = np.empty((_TERMS + 1, 2))
+    coefficients = np.empty((_N_TERMS + 1, 2))
     # The prior for which ``coefficients`` and the two numbers after it have been computed.
     last_eta, digamma_eta, inverse_eta = -1.0, 0.0, 0.0
     for block in claim_items(counter, np.int64(1), len(sums)):
-        start = block * _WORDS
-        stop = min(start + _WORDS, len(array))
+        start = block * _WORDS_PER_CLAIM
+        stop = min(start + _WORDS_PER_CLAIM, len(array))
         block_sums = sums[block]
         block_sums[:] = 0.0
         gradient_sums, inverse_sums, lam_sums = block_sums[0], block_sums[1], block_sums[2]
@@ -233,7 +235,7 @@ def _gradients(
             eta, row = np.float64(prior[v]), row_of_word[v]
             if eta != last_eta and eta > 0.0:
                 last_eta, digamma_eta, inverse_eta = eta, digamma(eta), 1.0 / trigamma(eta)
-                _series(eta, coefficients)
+                _write_series(eta, coefficients)
             for k in range(n_topics):
                 lam[k] = eta + scale * np.float64(array[v, k])
                 inverses[v, k] = inverse_eta
@@ -241,7 +243,7 @@ def _gradients(
             if row >= 0:
                 for k in range(n_topics):
                     logs[k] = log_gammas[row, k]
-                _slopes_of_equal_shapes(coefficients, digamma_eta, logs, slopes)
+                _write_slopes_of_equal_shapes(coefficients, digamma_eta, logs, slopes)
                 for k in range(n_topics):
                     out[v, k] = slopes[k]
             else:
@@ -253,7 +255,7 @@ def _gradients(
                 entries[n], shapes[n], log_x[n] = first_entry + k, lam[k], logs[k]
                 n += 1 if (lam[k] != last_eta) | (logs[k] > 1.0) else 0
         # Compute the listed entries. After the slopes, ``shapes`` is reused for 1 / psi'(lam).
-        log_gamma_slopes(shapes[:n], log_x[:n], entry_slopes[:n])
+        write_log_gamma_slopes(shapes[:n], log_x[:n], entry_slopes[:n])
         for j in range(n):
             shapes[j] = 1.0 / trigamma(shapes[j])
         for j in range(n):
@@ -279,7 +281,7 @@ def _gradients(
 @jit
 def _add_multiples(out: Array, inverses: Array, factors: Array, counter: IndexArray) -> None:
     """Add ``factors * inverses`` to ``out``, for ``factors`` (K,) and two arrays (V, K)."""
-    for v in claim_items(counter, _WORDS, out.shape[0]):
+    for v in claim_items(counter, _WORDS_PER_CLAIM, out.shape[0]):
         for k in range(factors.size):
             out[v, k] += factors[k] * inverses[v, k]
 
@@ -334,11 +336,11 @@ def correct_statistics(
     if len(hat) < n_words:
         # The variates of other words exist if some words are not listed.
         assert gammas.shapes_of_others is not None and gammas.logs_of_others is not None
-        log_gamma_slopes(gammas.shapes_of_others, gammas.logs_of_others, gradients_of_others)
+        write_log_gamma_slopes(gammas.shapes_of_others, gammas.logs_of_others, gradients_of_others)
         gradients_of_others *= -hat_totals * np.exp(gammas.logs_of_others - gammas.log_totals)
     out, inverses = np.empty((2, n_words, n_topics))
-    sums = np.empty((-(-n_words // _WORDS), 3, n_topics))
-    run(_gradients, SharedLoop(
+    sums = np.empty((-(-n_words // _WORDS_PER_CLAIM), 3, n_topics))
+    run(_write_gradients, SharedLoop(
         len(sums), 1, array, scale, prior, logs, gammas.log_totals, hat, row_of_word, hat_totals,
         gradients_of_others, out, inverses, sums,
     ))  # fmt: skip
@@ -349,16 +351,16 @@ def correct_statistics(
     denominators = 1.0 - trigamma_sums * inverse_sums
     is_large = lam_sums > _LARGE_TOTAL
     if is_large.any():
-        denominators[is_large] = trigamma_sums[is_large] * _inverse_trigamma_excess(
+        denominators[is_large] = trigamma_sums[is_large] * _compute_trigamma_excess(
             prior[:, None] + scale * array[:, is_large], inverses[:, is_large], lam_sums[is_large]
         )
     limit = max_common / inverse_sums
     factors = np.clip(trigamma_sums * gradient_sums / denominators, -limit, limit)
-    run(_add_multiples, SharedLoop(n_words, _WORDS, out, inverses, factors))
+    run(_add_multiples, SharedLoop(n_words, _WORDS_PER_CLAIM, out, inverses, factors))
     return out
 
 
-def _inverse_trigamma_excess(lam: Array, inverses: Array, lam_sums: Array) -> Array:
+def _compute_trigamma_excess(lam: Array, inverses: Array, lam_sums: Array) -> Array:
     """Return ``1 / psi'(sum lam) - sum 1 / psi'(lam)`` of each column of ``lam`` (V, K).
 
     ``inverses`` are 1 / psi'(lam). Since ``1 / psi'(x)`` is x - 1/2 plus a small remainder, about

@@ -13,20 +13,20 @@ from scipy.special import logsumexp
 from skvt.typing import Array
 
 
-def noise_log_partition(b: Array, n_features: int, variance: float) -> tuple[Array, Array]:
+def compute_noise_partition(b: Array, n_features: int, variance: float) -> tuple[Array, Array]:
     """Return ``log int N(x; m, s I)^b dx`` and its slope in b, (M,) each, for ``b`` (M,).
 
     x has ``n_features`` dimensions, and s is ``variance``. The integral does not depend on m.
     """
-    half, log_scale = 0.5 * n_features, np.log(2.0 * np.pi * variance)
-    return half * ((1.0 - b) * log_scale - np.log(b)), half * (-log_scale - 1.0 / b)
+    half_d, log_scale = 0.5 * n_features, np.log(2.0 * np.pi * variance)
+    return half_d * ((1.0 - b) * log_scale - np.log(b)), half_d * (-log_scale - 1.0 / b)
 
 
-def choice_log_partition(b: Array, log_p: Array) -> tuple[Array, Array]:
+def compute_choice_partition(b: Array, log_p: Array) -> tuple[Array, Array]:
     """Return ``log sum_j p_j^b`` and its slope in b, (M, ...) each, for ``b`` (M,).
 
     ``log_p`` (J, ...) are the log probabilities of the J values of one or several choices.
     """
-    powers = np.multiply.outer(b, log_p)
-    value = logsumexp(powers, axis=1)
-    return value, (np.exp(powers - value[:, None]) * log_p).sum(axis=1)
+    log_powers = np.multiply.outer(b, log_p)
+    value = logsumexp(log_powers, axis=1)
+    return value, (np.exp(log_powers - value[:, None]) * log_p).sum(axis=1)

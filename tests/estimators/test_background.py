@@ -42,7 +42,7 @@ VALUES = np.array([-0.3, 0.1, 4.0, 9.8, 10.0, 10.1, 10.4])
 KAPPA, MEAN, SHAPE, RATE, ALPHA = 0.1, 5.0, 1.5, 0.5, 1.0
 
 
-def log_joint(resp):
+def compute_log_joint(resp):
     """The log evidence of responsibilities (n, 3) in nats. The last column is the background.
 
     Components have normal-gamma priors, and the weights are sticks in the order of the counts.
@@ -69,11 +69,11 @@ def test_the_bound_is_exact():
     resp = model.predict_proba(VALUES[:, None])
     resp = np.column_stack([resp, 1.0 - resp.sum(axis=1)])
     assert model.labels_.tolist() == [1, 1, -1, 0, 0, 0, 0]
-    assert model.elbo_ == pytest.approx(log_joint(resp) - xlogy(resp, resp).sum(), abs=1e-6)
+    assert model.elbo_ == pytest.approx(compute_log_joint(resp) - xlogy(resp, resp).sum(), abs=1e-6)
     assert model.elbo(VALUES[:, None]) == pytest.approx(model.elbo_, abs=1e-6)
     # The bound is below the sum over all assignments, because q(z) is a product.
     assignments = itertools.product(range(3), repeat=VALUES.size)
-    assert model.elbo_ < logsumexp([log_joint(np.eye(3)[list(z)]) for z in assignments])
+    assert model.elbo_ < logsumexp([compute_log_joint(np.eye(3)[list(z)]) for z in assignments])
 
 
 def test_the_bound_never_falls_and_does_not_depend_on_units():

@@ -314,7 +314,7 @@ def entries(x):
     return [flat[:, 0], flat[:, -1], flat.max(axis=1), (flat**2).sum(axis=1)]
 
 
-def quadratic_forms(mean, precision):
+def evaluate_forms(mean, precision):
     """mu' Lambda mu of each draw, where Lambda may be a multiple of the identity."""
     if precision.ndim == 1:
         return precision * (mean**2).sum(axis=1)
@@ -354,7 +354,7 @@ def test_draws_follow_the_law_of_scipy(family, eta, twin):
     pairs = []
     for x in (draws(family, np.asarray(eta, float), n, seed=4), twin(np.random.default_rng(5), n)):
         scalars = [scalar for field in fields(x) for scalar in entries(field)]
-        pairs.append(scalars + ([quadratic_forms(*x)] if isinstance(x, tuple) else []))
+        pairs.append(scalars + ([evaluate_forms(*x)] if isinstance(x, tuple) else []))
     for one, other in zip(*pairs, strict=True):
         assert scipy.stats.ks_2samp(one, other).pvalue > ALARM
 

@@ -18,7 +18,7 @@ from scipy.special import gammainccinv, gammaincinv, gammaln, polygamma
 from skvt._compiled import jit_allocating, trigamma
 from skvt._compiled import run_serially as run
 from skvt.expfam import RunningStats, Stats
-from skvt.models._dirichlet_correction import Gammas, correct_statistics, log_gamma_slopes
+from skvt.models._dirichlet_correction import Gammas, correct_statistics, write_log_gamma_slopes
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._model import LDA
 
@@ -26,7 +26,7 @@ from skvt.models.lda._model import LDA
 # ------------------------------------------------------------------------- special functions
 def log_gamma_slope(a, log_x):
     out = np.empty(1)
-    log_gamma_slopes(np.array([a]), np.array([log_x]), out)
+    write_log_gamma_slopes(np.array([a]), np.array([log_x]), out)
     return out[0]
 
 

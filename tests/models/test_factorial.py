@@ -52,7 +52,7 @@ def fitted(model, X, weights, n_passes=4, batch_size=15, seed=0, temperature=1.0
     return done[-1].model, state, [each.totals.tempered - each.divergence for each in done]
 
 
-def log_joint(model, x, z, mean, covariance):
+def compute_log_joint(model, x, z, mean, covariance):
     """Return ``E_q(mu)[log p(x, z | mu)]`` for one row and one z."""
     total = scipy.stats.bernoulli.logpmf(z, model.activation_prior).sum()
     for d in np.flatnonzero(~np.isnan(x)):
@@ -70,7 +70,7 @@ def q_of(model, state):
 def energy_and_entropy(model, x, v, q):
     """Enumerate the activations of a row, which are independent with probabilities v."""
     chance = np.prod(np.where(CONFIGURATIONS == 1.0, v, 1.0 - v), axis=1)
-    joint = np.array([log_joint(model, x, z, **q) for z in CONFIGURATIONS])
+    joint = np.array([compute_log_joint(model, x, z, **q) for z in CONFIGURATIONS])
     return chance @ joint, -(chance @ np.log(chance))
 
 

@@ -180,13 +180,13 @@ def test_scales_are_integrated_out_wherever_the_mass_lies(kappa):
         x = np.zeros(number)
         x[0] = np.sqrt(distance)
 
-        def log_joint(t, x=x):
+        def compute_log_joint(t, x=x):
             scale = (np.exp(-t) + 1.0 / kappa) / freedom
             prior = gamma.logpdf(np.exp(t), 0.5 * nu, scale=2.0 / nu)
             return multivariate_t(np.zeros(number), scale, freedom).logpdf(x) + prior + t
 
         nodes = np.linspace(-25.0, 2.0, 500)
-        exact = logsumexp([log_joint(t) for t in nodes]) + np.log(nodes[1] - nodes[0])
+        exact = logsumexp([compute_log_joint(t) for t in nodes]) + np.log(nodes[1] - nodes[0])
         parts = map(np.array, (distance, float(number), freedom, kappa, nu))
         assert _ScaleMixture(*parts).log_density() == pytest.approx(exact, abs=1e-5)
 

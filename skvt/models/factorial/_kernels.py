@@ -19,12 +19,12 @@ ROWS_PER_BLOCK = 64
 # Number of components whose terms a pass over the lanes subtracts, because fewer passes are faster.
 # Activations, and rows of the matrix G of :func:`sweep_factors`, are padded by zeros to a multiple
 # of this number.
-_UNROLLED = 4
+_COMPONENTS_PER_PASS = 4
 # Largest absolute log odds of an activation. Without this limit, products of two activations could
 # be denormal numbers, with which arithmetic is slow.
 _MAX_LOG_ODDS = 30.0
 # Smallest argument of a logarithm, so that 0 log 0 is 0.
-_TINY = 1e-30
+_MIN_ARGUMENT = 1e-30
 
 
 @jit_allocating
@@ -57,11 +57,11 @@ def sweep_factors(
     entropy : (n,) float64, entropy of the activations in nats, written
     """
     n_rows, K = q.shape
-    # K, rounded up to a multiple of _UNROLLED.
-    n_padded = -(-K // _UNROLLED) * _UNROLLED
+    # K, rounded up to a multiple of _COMPONENTS_PER_PASS.
+    n_padded = -(-K // _COMPONENTS_PER_PASS) * _COMPONENTS_PER_PASS
     # `lit` returns constants in the type of ``precision``, so that float32 is not promoted.
     zero, one, half = lit(precision, 0.0), lit(precision, 1.0), lit(precision, 0.5)
-    largest_log_odds, tiny = lit(precision, _MAX_LOG_ODDS), lit(precision, _TINY)
+    largest_log_odds, tiny = lit(precision, _MAX_LOG_ODDS), lit(precision, _MIN_ARGUMENT)
     is_shared = gram.shape[0] == 1
     # If all rows share one matrix G, a copy of it, padded by zeros.
     shared_gram = np.zeros((K, n_padded), q.dtype)
@@ -99,38 +99,38 @@ def sweep_factors(
         row_grams = gram[first_gram:]
         # In each sweep, update the activations of all components in turn.
         for sweep in range(ladder.size + max_sweeps):
-            factor = ladder[sweep] if sweep < ladder.size else one
+            ladder_factor = ladder[sweep] if sweep < ladder.size else one
             change[:] = zero
             for k in range(K):
                 _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, q_t, field)
                 for lane in range(ROWS_PER_BLOCK):
-                    log_odds = factor * inv_temp[lane] * (logit[k] + precision * field[lane])
+                    log_odds = ladder_factor * inv_temp[lane] * (logit[k] + precision * field[lane])
                     log_odds = min(max(log_odds, -largest_log_odds), largest_log_odds)
-                    new = one / (one + exp(-log_odds))
+                    activation = one / (one + exp(-log_odds))
                     # Keep the activations of a row that has converged.
-                    new = new if last_change[lane] >= tol else q_t[k, lane]
-                    change[lane] = max(change[lane], abs(new - q_t[k, lane]))
-                    q_t[k, lane] = new
+                    activation = activation if last_change[lane] >= tol else q_t[k, lane]
+                    change[lane] = max(change[lane], abs(activation - q_t[k, lane]))
+                    q_t[k, lane] = activation
             # After the ladder, end once all rows of the block have converged.
             if sweep >= ladder.size:
-                largest = zero
+                largest_change = zero
                 for lane in range(ROWS_PER_BLOCK):
                     last_change[lane] = change[lane]
-                    largest = max(largest, change[lane])
-                if largest < tol:
+                    largest_change = max(largest_change, change[lane])
+                if largest_change < tol:
                     break
         # Compute the energies and entropies, and write the results of the block.
         sums[:] = 0.0
         for k in range(K):
             _write_field(k, field_alone, shared_gram, row_grams, n_used, is_shared, q_t, field)
             for lane in range(ROWS_PER_BLOCK):
-                on = q_t[k, lane]
-                off = one - on
+                p = q_t[k, lane]
+                p_off = one - p
                 # The sum over k counts the term G_kj q_k q_j of each pair of components twice.
                 # Therefore take the mean of both fields, which has the factor 1/2 at this term.
                 mean_field = half * (field_alone[k, lane] + field[lane])
-                sums[0, lane] += on * (logit[k] + precision * mean_field)
-                sums[1, lane] -= on * log(max(on, tiny)) + off * log(max(off, tiny))
+                sums[0, lane] += p * (logit[k] + precision * mean_field)
+                sums[1, lane] -= p * log(max(p, tiny)) + p_off * log(max(p_off, tiny))
         for lane in range(n_used):
             energy[start + lane], entropy[start + lane] = sums[0, lane], sums[1, lane]
             for k in range(K):
@@ -151,7 +151,7 @@ def _write_field(
     if is_shared:
         for lane in range(ROWS_PER_BLOCK):
             field[lane] = field_alone[k, lane] + shared_gram[k, k] * q_t[k, lane]
-        for j in range(0, q_t.shape[0], _UNROLLED):
+        for j in range(0, q_t.shape[0], _COMPONENTS_PER_PASS):
             g0, g1 = shared_gram[k, j], shared_gram[k, j + 1]
             g2, g3 = shared_gram[k, j + 2], shared_gram[k, j + 3]
             v0, v1, v2, v3 = q_t[j], q_t[j + 1], q_t[j + 2], q_t[j + 3]
@@ -160,10 +160,10 @@ def _write_field(
     else:
         for lane in range(ROWS_PER_BLOCK):
             # Lanes from ``n_used`` on repeat the last row of the block.
-            g = row_grams[min(lane, n_used - 1), k]
-            total = field_alone[k, lane] + g[k] * q_t[k, lane]
+            gram_row = row_grams[min(lane, n_used - 1), k]
+            total = field_alone[k, lane] + gram_row[k] * q_t[k, lane]
             for j in range(K):
-                total -= g[j] * q_t[j, lane]
+                total -= gram_row[j] * q_t[j, lane]
             field[lane] = total
 
 

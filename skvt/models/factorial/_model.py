@@ -20,9 +20,9 @@ from skvt._compiled import run_serially
 from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.files import POSITIVE, PRIOR, in_files
-from skvt.models import choice_log_partition, noise_log_partition
+from skvt.models import compute_choice_partition, compute_noise_partition
 from skvt.models.factorial._kernels import sum_row_squares, sweep_factors
-from skvt.models.factorial._particles import draw_particles, quadratic_forms
+from skvt.models.factorial._particles import draw_particles, evaluate_forms
 from skvt.rows import pieces, sums_of_rows, take_rows
 from skvt.typing import Array, IndexArray, Run
 
@@ -38,17 +38,17 @@ LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
 MAX_ROWS_TO_START = 10_000
 # Largest mean of |mu_k|^2 / (2 s) of a random initial component. This is the loss in nats if the
 # component is active in a row that does not contain it.
-MAX_COST = 15.0
+MAX_COMPONENT_COST = 15.0
 # Smallest expected number of active components of a row by which initial components, and guesses of
 # their variance, are divided.
-MIN_ACTIVE = 1e-3
+MIN_ACTIVE_COMPONENTS = 1e-3
 # Maximum number of rows whose principal directions determine the initial noise and temperature.
-ROWS_OF_SPECTRUM = 1_000
+MAX_ROWS_OF_SPECTRUM = 1_000
 # A learned noise variance starts at the share of the mean square of the values that the first K
-# principal directions of the rows do not explain. If this share is less than MIN_NOISE, the noise
-# variance starts at the share DEFAULT_NOISE.
-MIN_NOISE = 0.01
-DEFAULT_NOISE = 0.1
+# principal directions of the rows do not explain. If this share is less than MIN_NOISE_SHARE, the
+# noise variance starts at the share DEFAULT_NOISE_SHARE.
+MIN_NOISE_SHARE = 0.01
+DEFAULT_NOISE_SHARE = 0.1
 # Smallest distance of learned activation priors from 0 and 1.
 _MIN_PRIOR = 1e-6
 
@@ -71,7 +71,7 @@ class Sweeps(NamedTuple):
 
 
 # A row that continues from the activations of its last local step has one sweep and no ladder.
-CONTINUE = Sweeps(ladder=LADDER[:0], max_sweeps=1, tol=0.0)
+ONE_SWEEP = Sweeps(ladder=LADDER[:0], max_sweeps=1, tol=0.0)
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class FactorialMixture(ConjugateModel):
         """Return ``E_q[log p(x, z | mu)]`` in nats, summed over the rows of the statistics."""
         pairs, products = stats.as_stats().arrays[:2]
         explained = (products * global_params[0]).sum() - 0.5 * (pairs * global_params[1]).sum()
-        return explained / self.noise_variance + self._energy_without_components(stats.as_stats())
+        return explained / self.noise_variance + self._compute_constant_energy(stats.as_stats())
 
     def collapsed_energy(self, stats: Stats) -> float:
         """Return ``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
@@ -204,14 +204,14 @@ class FactorialMixture(ConjugateModel):
         posterior = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
         # In the family, n_rows is K and n_columns is D.
         prior = 0.5 * family.n_rows * family.n_columns * np.log(self.prior_variance)
-        return float(posterior - prior) + self._energy_without_components(stats)
+        return float(posterior - prior) + self._compute_constant_energy(stats)
 
-    def _energy_without_components(self, stats: Stats) -> float:
+    def _compute_constant_energy(self, stats: Stats) -> float:
         """Return the part of ``E_q[log p(x, z | mu)]`` that does not depend on mu, in nats."""
         _, _, activation_sums, totals = stats.arrays
         n_rows, n_values, squares = totals
-        noise = self.noise_variance
-        energy = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
+        noise_variance = self.noise_variance
+        energy = -0.5 * (n_values * np.log(2.0 * np.pi * noise_variance) + squares / noise_variance)
         return float(energy + activation_sums @ self.logit + n_rows * self.log_prob_all_inactive)
 
     @property
@@ -276,7 +276,7 @@ class FactorialMixture(ConjugateModel):
         # The entries of a row are all finite, all NaN or all inf, so that the first column shows
         # which. Either all rows of a batch have a finite start, or none has.
         if batch.row_starts is not None and np.isfinite(batch.row_starts[:, 0]).all():
-            return self._step_from_start(batch, global_params, inv_temp, run, CONTINUE, **options)
+            return self._step_from_start(batch, global_params, inv_temp, run, ONE_SWEEP, **options)
         pi = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
         sweeps = Sweeps(LADDER, self.max_sweeps, self.sweep_tol)
         from_pi = replace(batch, row_starts=pi)
@@ -289,14 +289,14 @@ class FactorialMixture(ConjugateModel):
         best_q, best_bound = result.q, result.bound
         # Leave out the ladder, whose high temperatures would lead away from the start.
         sweeps = sweeps._replace(ladder=LADDER[:0])
-        for start in self._particle_starts(batch, global_params, run):
+        for start in self._find_particle_starts(batch, global_params, run):
             from_particles = replace(batch, row_starts=start)
             result = self._step_from_start(from_particles, global_params, inv_temp, run, sweeps)
             best_q = np.where((result.bound > best_bound)[:, None], result.q, best_q)
             best_bound = np.maximum(result.bound, best_bound)
         # One more sweep from the best activations computes all that ``options`` request.
-        from_best = replace(batch, row_starts=best_q)
-        return self._step_from_start(from_best, global_params, inv_temp, run, CONTINUE, **options)
+        at_best = replace(batch, row_starts=best_q)
+        return self._step_from_start(at_best, global_params, inv_temp, run, ONE_SWEEP, **options)
 
     def _step_from_start(
         self, batch: FactorialBatch, global_params: _Moments, inv_temp: float | Array, run: Run,
@@ -315,7 +315,7 @@ class FactorialMixture(ConjugateModel):
             (self, batch, rows, (mean, second), schedule, with_stats, out)
             for rows in self._chunks(batch)
         ]
-        stats_of_chunks = run(_local_task, tasks)
+        stats_of_chunks = run(_run_local_task, tasks)
         stats = None
         if with_stats:
             stats = Stats(tuple(sum(arrays) for arrays in zip(*stats_of_chunks, strict=True)))
@@ -325,7 +325,7 @@ class FactorialMixture(ConjugateModel):
         marginal = energy + entropy if with_marginal else None
         return FactorialResult(stats, bound, energy, q, marginal, row_starts=q, entropies=entropy)
 
-    def row_terms(
+    def compute_row_terms(
         self, X: Array, observed: Array | None, mean: Array, second: Array
     ) -> tuple[Array, Array, Array, float | Array]:
         """Compute the terms of rows X (n, D) on which their activations depend.
@@ -351,7 +351,7 @@ class FactorialMixture(ConjugateModel):
         gram = (observed @ second.reshape(len(second), -1)).reshape(-1, *second.shape[1:])
         return X, X @ mean.T, gram, observed.sum(axis=1, dtype=np.float64)
 
-    def _particle_starts(
+    def _find_particle_starts(
         self, batch: FactorialBatch, global_params: _Moments, run: Run
     ) -> tuple[Array, Array]:
         """Return two starts of each row's activations from annealed particles, (n, K) each.
@@ -363,7 +363,7 @@ class FactorialMixture(ConjugateModel):
         tasks = [
             (self, batch, rows, global_params, best, probabilities) for rows in self._chunks(batch)
         ]
-        run(_start_task, tasks)
+        run(_write_particle_starts, tasks)
         return best, probabilities
 
     def _chunks(self, batch: FactorialBatch) -> list[slice]:
@@ -386,7 +386,7 @@ class FactorialMixture(ConjugateModel):
         if "noise_variance" in self.learned and squares > 0.0:
             # The lower limit is a share of the sum of squares. In a perfect fit, the noise variance
             # would otherwise become 0, or so small that rounding matters.
-            error = max(self._squared_error(stats, global_params), 1e-4 * squares)
+            error = max(self._compute_squared_error(stats, global_params), 1e-4 * squares)
             learned["noise_variance"] = error / n_values
         if "prior_variance" in self.learned:
             square_norm = np.trace(global_params[1].sum(axis=0))
@@ -396,12 +396,12 @@ class FactorialMixture(ConjugateModel):
             learned["activation_prior"] = np.clip(activation_sums / n_rows, *limits)
         return replace(self, **learned)
 
-    def _squared_error(self, stats: RunningStats, global_params: _Moments) -> float:
+    def _compute_squared_error(self, stats: RunningStats, global_params: _Moments) -> float:
         """Return ``E_q |x - sum_k z_k mu_k|^2`` summed over all observed values."""
-        mean, second = global_params
+        mean, second_moments = global_params
         pairs, products, _, totals = stats.as_stats().arrays
         _, _, squares = totals
-        return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
+        return squares - 2.0 * (products * mean).sum() + (pairs * second_moments).sum()
 
     # --------------------------------------------------------------------------- temperature
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
@@ -413,8 +413,8 @@ class FactorialMixture(ConjugateModel):
         """
         b = np.asarray(inv_temps, np.float64)
         log_p = np.stack([np.log(self.activation_prior), np.log1p(-self.activation_prior)])
-        value, slope = noise_log_partition(b, self.n_features, self.noise_variance)
-        choice_value, choice_slope = choice_log_partition(b, log_p)
+        value, slope = compute_noise_partition(b, self.n_features, self.noise_variance)
+        choice_value, choice_slope = compute_choice_partition(b, log_p)
         return value + choice_value.sum(axis=1), slope + choice_slope.sum(axis=1)
 
     # ------------------------------------------------------------------------ initial values
@@ -425,10 +425,10 @@ class FactorialMixture(ConjugateModel):
         probabilities pi.
         """
         K = self.n_components
-        mean, variance = mean_and_variance_of_columns(data)
+        mean, variance = compute_column_moments(data)
         pi = self.activation_prior
-        random_parts = self._random_components(variance, rng)
-        components = mean / max(pi.sum(), MIN_ACTIVE) + random_parts
+        random_parts = self._draw_components(variance, rng)
+        components = mean / max(pi.sum(), MIN_ACTIVE_COMPONENTS) + random_parts
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         # E[mu] solves (pairs + ridge) E[mu] = products.
         ridge = self.noise_variance / self.prior_variance * np.eye(K)
@@ -439,7 +439,7 @@ class FactorialMixture(ConjugateModel):
         # Set the sum of squares, ``totals[2]``, so that the mean squared error is the noise
         # variance. The array ``totals`` is a part of ``stats``.
         totals[2] = self.noise_variance * totals[1]
-        totals[2] -= self._squared_error(
+        totals[2] -= self._compute_squared_error(
             stats, self.expectation(stats, batch=None, run=run_serially)
         )
         return stats
@@ -453,20 +453,20 @@ class FactorialMixture(ConjugateModel):
         vectors of about ``share`` times the spread of the rows to the components.
         """
         pairs, _, activation_sums, totals = stats.as_stats().arrays
-        _, variance = mean_and_variance_of_columns(data)
-        sums = share * activation_sums[:, None] * self._random_components(variance, rng)
+        _, variance = compute_column_moments(data)
+        sums = share * activation_sums[:, None] * self._draw_components(variance, rng)
         return Stats(
             (np.zeros_like(pairs), sums, np.zeros_like(activation_sums), np.zeros_like(totals))
         )
 
-    def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
+    def _draw_components(self, variance: Array, rng: np.random.Generator) -> Array:
         """Draw normal components (K, D) with variances of at most ``variance`` (D,) by column.
 
-        The variance is lower if the cost of the components would exceed ``MAX_COST``, since local
-        steps would turn off such components.
+        The variance is lower if the cost of the components would exceed ``MAX_COMPONENT_COST``,
+        since local steps would turn off such components.
         """
         square_norm = max(variance.sum(), 1e-300)
-        largest = 2.0 * MAX_COST * self.noise_variance
+        largest = 2.0 * MAX_COMPONENT_COST * self.noise_variance
         scale = np.sqrt(variance * (min(square_norm, largest) / square_norm))
         return scale * rng.standard_normal((self.n_components, self.n_features))
 
@@ -477,14 +477,14 @@ class FactorialMixture(ConjugateModel):
         """Draw rows from the posterior predictive; return rows (n, D) and activations (n, K)."""
         q = self.family.to_standard(self.natural_parameters(stats)[0])
         z = rng.random((n_rows, self.n_components)) < self.activation_prior
-        # `quadratic_forms` takes an axis of states for each row. Here its length is 1.
+        # `evaluate_forms` takes an axis of states for each row. Here its length is 1.
         states = z[:, None].astype(np.float64)
-        variance = self.noise_variance + quadratic_forms(states, q["covariance"])
+        variance = self.noise_variance + evaluate_forms(states, q["covariance"])
         noise = np.sqrt(variance[:, 0]) * rng.standard_normal((n_rows, self.n_features))
         return (z @ q["mean"] + noise).astype(self.dtype), z
 
 
-def _local_task(
+def _run_local_task(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, moments: _Moments,
     schedule: tuple[Array, Sweeps], with_stats: bool, out: tuple[Array, Array, Array],
 ) -> tuple[Array, Array, Array, Array] | None:  # fmt: skip
@@ -500,7 +500,7 @@ def _local_task(
     X = np.asarray(batch.X[rows], model.dtype)
     q = q[rows]
     observed = (~np.isnan(X)).astype(model.dtype) if batch.has_missing else None
-    X, linear, gram, n_values = model.row_terms(X, observed, *moments)
+    X, linear, gram, n_values = model.compute_row_terms(X, observed, *moments)
     squares = sum_row_squares(X)
     noise = model.noise_variance
     sweep_factors(
@@ -531,7 +531,7 @@ def _local_task(
     return pairs, (weighted_q.T @ X).astype(np.float64), activation_sums, totals
 
 
-def _start_task(
+def _write_particle_starts(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: _Moments,
     best: Array, probabilities: Array,
 ) -> None:  # fmt: skip
@@ -542,21 +542,21 @@ def _start_task(
     """
     X = np.asarray(batch.X[rows], np.float64)
     observed = (~np.isnan(X)).astype(np.float64) if batch.has_missing else None
-    _, linear, gram, _ = model.row_terms(X, observed, *global_params)
+    _, linear, gram, _ = model.compute_row_terms(X, observed, *global_params)
     particles = draw_particles(X, linear, gram, model.logit, model.noise_variance)
     probabilities[rows], best[rows] = particles.probabilities, particles.best
 
 
-def mean_and_variance_of_columns(data: RowSource) -> tuple[Array, Array]:
+def compute_column_moments(data: RowSource) -> tuple[Array, Array]:
     """Return mean and variance of the observed values of each column, (D,) each.
 
     They are computed from at most ``MAX_ROWS_TO_START`` rows, which are evenly spaced.
     """
     rows = np.arange(0, data.n_rows, -(-data.n_rows // MAX_ROWS_TO_START))
-    return _mean_and_variance(*take_rows(data.X, data.weights, rows))
+    return _compute_mean_and_variance(*take_rows(data.X, data.weights, rows))
 
 
-def _mean_and_variance(X: Array, weights: Array) -> tuple[Array, Array]:
+def _compute_mean_and_variance(X: Array, weights: Array) -> tuple[Array, Array]:
     """Return mean and variance of the observed values of each column of X, (D,) each.
 
     A column without observed values has mean and variance 0.
@@ -564,9 +564,9 @@ def _mean_and_variance(X: Array, weights: Array) -> tuple[Array, Array]:
     X = np.asarray(X, np.float64)
     weights = np.where(np.isnan(X), 0.0, weights[:, None])
     X = np.nan_to_num(X)
-    total = np.maximum(weights.sum(axis=0), 1e-300)
-    mean = (weights * X).sum(axis=0) / total
-    return mean, (weights * (X - mean) ** 2).sum(axis=0) / total
+    total_weight = np.maximum(weights.sum(axis=0), 1e-300)
+    mean = (weights * X).sum(axis=0) / total_weight
+    return mean, (weights * (X - mean) ** 2).sum(axis=0) / total_weight
 
 
 def guess_variances(
@@ -577,15 +577,15 @@ def guess_variances(
     ``n_active`` is the expected number of active components of a row. The results are a dict of
     "noise_variance" and "prior_variance", and the largest variance of the rows along any direction.
     """
-    squares, observed = sums_of_rows(X, weights, _squares_of_columns)
+    squares, observed = sums_of_rows(X, weights, _sum_column_squares)
     # The lower limit keeps the variances positive if all values are 0.
     mean_square = max(squares.sum() / max(observed.sum(), 1.0), 1e-12)
-    noise_share, largest = _noise_and_largest_variance(X, weights, n_components)
-    prior = mean_square / max(n_active, MIN_ACTIVE)
+    noise_share, largest = _estimate_noise_share(X, weights, n_components)
+    prior = mean_square / max(n_active, MIN_ACTIVE_COMPONENTS)
     return {"noise_variance": mean_square * noise_share, "prior_variance": prior}, largest
 
 
-def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:
+def _sum_column_squares(X: Array, weights: Array) -> tuple[Array, Array]:
     """Return, for each column, the weighted sum of squares and the weight of observed values."""
     observed = ~np.isnan(X)
     return weights @ np.where(observed, X, 0.0).astype(np.float64) ** 2, weights @ observed
@@ -593,39 +593,39 @@ def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:
 
 def contains_missing(X: Any, weights: Array) -> bool:
     """Return whether any value of X is NaN."""
-    return bool(sums_of_rows(X, weights, _n_missing)[0] > 0)
+    return bool(sums_of_rows(X, weights, _count_missing)[0] > 0)
 
 
-def _n_missing(X: Array, weights: Array) -> tuple[Any]:
+def _count_missing(X: Array, weights: Array) -> tuple[Any]:
     """Return a tuple with the number of missing values, for `sums_of_rows`."""
     return (np.isnan(X).sum(),)
 
 
-def _noise_and_largest_variance(X: Array, weights: Array, n_directions: int) -> tuple[float, float]:
+def _estimate_noise_share(X: Array, weights: Array, n_directions: int) -> tuple[float, float]:
     """Return the share of noise in the mean square, and the largest variance along any direction.
 
     The noise variance is the sum of squares that the ``n_directions`` largest principal directions
     do not explain, divided by its degrees of freedom. Its share is the ratio to the mean square of
-    all values. A share below ``MIN_NOISE`` is replaced by ``DEFAULT_NOISE``, because too small a
-    noise variance acts like a low temperature: the components would almost stop to change before
-    the noise is learned.
+    all values. A share below ``MIN_NOISE_SHARE`` is replaced by ``DEFAULT_NOISE_SHARE``, because
+    too small a noise variance acts like a low temperature: the components would almost stop to
+    change before the noise is learned.
     """
-    X, weights = take_rows(X, weights, np.arange(0, len(X), -(-len(X) // ROWS_OF_SPECTRUM)))
+    X, weights = take_rows(X, weights, np.arange(0, len(X), -(-len(X) // MAX_ROWS_OF_SPECTRUM)))
     X = X.astype(np.float64)
-    means, _ = _mean_and_variance(X, weights)
+    means, _ = _compute_mean_and_variance(X, weights)
     X = np.where(np.isnan(X), means, X)
     n_rows, n_columns = weights.sum(), X.shape[1]
-    largest = _squares_of_directions(X - means, weights)[-1] / n_rows
-    squares = _squares_of_directions(X, weights)
+    largest_variance = _compute_direction_squares(X - means, weights)[-1] / n_rows
+    squares = _compute_direction_squares(X, weights)
     degrees_of_freedom = (n_rows - n_directions) * (n_columns - n_directions)
     if n_columns <= n_directions or degrees_of_freedom <= 0.0:
-        return DEFAULT_NOISE, largest
+        return DEFAULT_NOISE_SHARE, largest_variance
     mean_square = max(squares.sum(), 1e-300) / (n_rows * n_columns)
     noise_share = squares[:-n_directions].sum() / degrees_of_freedom / mean_square
-    return noise_share if noise_share >= MIN_NOISE else DEFAULT_NOISE, largest
+    return noise_share if noise_share >= MIN_NOISE_SHARE else DEFAULT_NOISE_SHARE, largest_variance
 
 
-def _squares_of_directions(X: Array, weights: Array) -> Array:
+def _compute_direction_squares(X: Array, weights: Array) -> Array:
     """Return the weighted sums of squares of the rows in their principal directions, ascending."""
     X = np.sqrt(weights)[:, None] * X
     # X X' and X' X have the same positive eigenvalues. Use the smaller matrix.

@@ -41,8 +41,8 @@ _N_BISECTIONS = 30
 MAX_PARTICLES = 64
 # Maximum number of particles of a row times the number of components. This limits the number of
 # particles if there are many components.
-MAX_ACTIVATIONS = 1 << 13
-# Minimum number of particles of a row, also if MAX_ACTIVATIONS would allow fewer.
+MAX_PARTICLE_ENTRIES = 1 << 13
+# Minimum number of particles of a row, also if MAX_PARTICLE_ENTRIES would allow fewer.
 MIN_PARTICLES = 8
 
 
@@ -64,7 +64,7 @@ class Particles(NamedTuple):
 
 def count_particles(n_components: int) -> int:
     """Return the number of particles of a row, a multiple of 8."""
-    max_particles = MAX_ACTIVATIONS // n_components // 8 * 8
+    max_particles = MAX_PARTICLE_ENTRIES // n_components // 8 * 8
     return max(MIN_PARTICLES, min(MAX_PARTICLES, max_particles))
 
 
@@ -103,7 +103,7 @@ def draw_particles(
     return particles
 
 
-def quadratic_forms(z: Array, matrices: Array) -> Array:
+def evaluate_forms(z: Array, matrices: Array) -> Array:
     """Return ``z' M z`` for each state in z (n, S, K) and each M in ``matrices`` (P, K, K).
 
     The result is (n, S, P). If M is the covariance of a column of mu, then ``z' M z`` is the
@@ -150,7 +150,7 @@ def write_particles(
     z, field = np.empty((K, S)), np.empty((K, S))
     old_z, old_field = np.empty((K, S)), np.empty((K, S))
     energy, old_energy, weight = np.empty(S), np.empty(S), np.empty(S)
-    change = np.empty(S)
+    changes = np.empty(S)
     parents = np.empty(S, np.int64)
     for n in range(n_rows):
         G = gram[0 if gram.shape[0] == 1 else n]
@@ -186,22 +186,22 @@ def write_particles(
                         # `exp` overflows at about 709.
                         probability = 1.0 / (1.0 + exp(-min(max(log_odds, -700.0), 700.0)))
                         sum_of_probabilities += probability
-                        new = 1.0 if uniform(mix(random_state)) < probability else 0.0
-                        change[p] = new - z[k, p]
-                        n_changes += abs(change[p])
-                        z[k, p] = new
-                        energy[p] += change[p] * precision * field[k, p]
+                        new_state = 1.0 if uniform(mix(random_state)) < probability else 0.0
+                        changes[p] = new_state - z[k, p]
+                        n_changes += abs(changes[p])
+                        z[k, p] = new_state
+                        energy[p] += changes[p] * precision * field[k, p]
                     if inv_temp == 1.0:
                         probabilities[n, k] += sum_of_probabilities / (S * n_sweeps)
                     if n_changes > 0.0:
                         # A change of z_k changes the fields of all other components. The loop also
                         # changes the field of component k, which is restored after the loop.
-                        unchanged = field[k].copy()
+                        kept_field = field[k].copy()
                         for j in range(K):
-                            g = G[j, k]
+                            gram_entry = G[j, k]
                             for p in range(S):
-                                field[j, p] -= g * change[p]
-                        field[k] = unchanged
+                                field[j, p] -= gram_entry * changes[p]
+                        field[k] = kept_field
             if inv_temp == 1.0:
                 break
         # Write the results, and find the particle with the largest p(z) exp(E(z)).
@@ -229,9 +229,9 @@ def _write_fields(
         field[k] = field_alone
         for j in range(K):
             if j != k:
-                g = G[k, j]
+                gram_entry = G[k, j]
                 for p in range(S):
-                    field[k, p] -= g * z[j, p]
+                    field[k, p] -= gram_entry * z[j, p]
         for p in range(S):
             # The sum over k counts the term G_kj z_k z_j of each pair of components twice.
             # Therefore take the mean of both fields, which has the factor 1/2 at this term.
@@ -239,12 +239,12 @@ def _write_fields(
 
 
 @jit_inlined
-def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray) -> np.uint64:
+def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, intervals: IndexArray) -> np.uint64:
     """Draw particles z (K, S) from the prior; return the state of the random generator.
 
     The S draws of each activation are stratified: the interval [0, 1) is divided into S intervals
     of equal length, and each particle draws its uniform number in one of them, in random order.
-    ``order`` (S,) is overwritten.
+    ``intervals`` (S,) is overwritten.
     """
     K, S = z.shape
     random_state = np.uint64(seed)
@@ -252,14 +252,14 @@ def _draw_from_prior(logit: Array, seed: np.uint64, z: Array, order: IndexArray)
         probability = 1.0 / (1.0 + np.exp(-logit[k]))
         # Shuffle the intervals by the algorithm of Fisher and Yates.
         for p in range(S):
-            order[p] = p
+            intervals[p] = p
         for p in range(S - 1, 0, -1):
             random_state += GOLDEN
             partner = int(uniform(mix(random_state)) * (p + 1))
-            order[p], order[partner] = order[partner], order[p]
+            intervals[p], intervals[partner] = intervals[partner], intervals[p]
         for p in range(S):
             random_state += GOLDEN
-            z[k, p] = 1.0 if (order[p] + uniform(mix(random_state))) / S < probability else 0.0
+            z[k, p] = 1.0 if (intervals[p] + uniform(mix(random_state))) / S < probability else 0.0
     return random_state
 
 

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats
 from skvt.models.factorial._model import FactorialBatch, FactorialMixture
-from skvt.models.factorial._particles import count_particles, draw_particles, quadratic_forms
+from skvt.models.factorial._particles import count_particles, draw_particles, evaluate_forms
 from skvt.rows import pieces
 from skvt.typing import Array, Run
 
@@ -62,7 +62,7 @@ def infer_activations(
     return posterior
 
 
-def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) -> Array:
+def compute_log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) -> Array:
     """Return ``log p(z) E_q[p(x | z, mu)]`` in nats, (n, S).
 
     X (n, D) are rows, in which NaN stands for a missing value. The states z are (n, S, K), or
@@ -71,12 +71,12 @@ def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) 
     """
     mean = q["mean"]
     # Given z, each value x_d is normal with mean ``z' mean_d`` and this variance.
-    variance = model.noise_variance + quadratic_forms(z, q["covariance"])
+    variance = model.noise_variance + evaluate_forms(z, q["covariance"])
     if variance.shape[2] == 1 and not np.isnan(X).any():
         variance = variance[:, :, 0]
         # |x - z' mean|^2 = |x|^2 - explained, where explained = 2 z' mean x - |z' mean|^2.
         explained = 2.0 * (z @ (X @ mean.T)[:, :, None])[:, :, 0]
-        explained -= quadratic_forms(z, (mean @ mean.T)[None])[:, :, 0]
+        explained -= evaluate_forms(z, (mean @ mean.T)[None])[:, :, 0]
         error = ((X**2).sum(axis=1)[:, None] - explained) / variance
         log_density = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + error)
     else:
@@ -93,24 +93,24 @@ def _infer_by_enumeration(
     """Write the densities of rows and the probabilities of activations by sums over all states.
 
     The results are written to the arrays of ``posterior``. ``q`` are the parameters of q(mu) for
-    :func:`log_joint`.
+    :func:`compute_log_joint`.
     """
     K = model.n_components
     # Row i of ``states`` (2^K, K) has the binary digits of i.
     states = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
     coefficients = None
     if not batch.has_missing and len(q["covariance"]) == 1:
-        coefficients = _coefficients_of_complete_rows(model, states, q)
+        coefficients = _make_complete_coefficients(model, states, q)
     task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
     log_density, probabilities = posterior
     tasks: list[tuple[Any, ...]] = [
         (model, batch.X[rows], states, q, coefficients, log_density[rows], probabilities[rows])
         for rows in pieces(batch.n_rows, task_rows)
     ]
-    run(_enumerate_task, tasks)
+    run(_infer_task_by_enumeration, tasks)
 
 
-def _coefficients_of_complete_rows(
+def _make_complete_coefficients(
     model: FactorialMixture, states: Array, q: dict[str, Array]
 ) -> Array:
     """Return coefficients (S, K + 2), with which log p(x, z) is linear in features of a row x.
@@ -119,21 +119,21 @@ def _coefficients_of_complete_rows(
     features are ``[m_1' x, ..., m_K' x, |x|^2, 1]``, where m_k is the mean of component k.
     """
     mean = q["mean"]
-    variance = model.noise_variance + quadratic_forms(states[None], q["covariance"])[0]
-    square_norm = quadratic_forms(states[None], (mean @ mean.T)[None])[0]
+    variance = model.noise_variance + evaluate_forms(states[None], q["covariance"])[0]
+    square_norm = evaluate_forms(states[None], (mean @ mean.T)[None])[0]
     constant = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + square_norm / variance)
     constant += (states @ model.logit)[:, None] + model.log_prob_all_inactive
     return np.hstack([states / variance, -0.5 / variance, constant])
 
 
-def _coefficients_by_column(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
+def _make_column_coefficients(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
     """Return coefficients (S, 3 D + 1), with which log p(x, z) is linear in features of a row x.
 
     The features are ``[o_1, ..., o_D, x_1, ..., x_D, x_1^2, ..., x_D^2, 1]``, where o_d is 1 if x_d
     is observed. If x_d is missing, it counts as 0, and o_d is 0.
     """
     shape = len(states), model.n_features
-    variance = model.noise_variance + quadratic_forms(states[None], q["covariance"])[0]
+    variance = model.noise_variance + evaluate_forms(states[None], q["covariance"])[0]
     variance = np.broadcast_to(variance, shape)
     mean = states @ q["mean"]
     indicator_coefficients = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
@@ -141,13 +141,13 @@ def _coefficients_by_column(model: FactorialMixture, states: Array, q: dict[str,
     return np.hstack([indicator_coefficients, mean / variance, -0.5 / variance, log_prior])
 
 
-def _enumerate_task(
+def _infer_task_by_enumeration(
     model: FactorialMixture, X: Array, states: Array, q: dict[str, Array],
     coefficients: Array | None, log_density: Array, probabilities: Array,
 ) -> None:  # fmt: skip
     """Write the densities of rows X and the probabilities of activations by sums over all states.
 
-    ``coefficients`` are the result of :func:`_coefficients_of_complete_rows`, or None. With None,
+    ``coefficients`` are the result of :func:`_make_complete_coefficients`, or None. With None,
     coefficients by column are computed for a block of states at a time, because the coefficients of
     all states could need too much memory.
     """
@@ -163,13 +163,13 @@ def _enumerate_task(
         joint = np.empty((len(X), len(states)))
         block_size = max(1, _NUMBERS_PER_TASK // features.shape[1])
         for block in pieces(len(states), block_size):
-            joint[:, block] = features @ _coefficients_by_column(model, states[block], q).T
+            joint[:, block] = features @ _make_column_coefficients(model, states[block], q).T
     # From here on, ``joint`` holds p(x, z) divided by its maximum over z, instead of log p(x, z).
     largest = joint.max(axis=1, keepdims=True)
     np.exp(np.subtract(joint, largest, out=joint), out=joint)
-    total = joint.sum(axis=1)
-    log_density[:] = largest[:, 0] + np.log(total)
-    probabilities[:] = joint @ states / total[:, None]
+    sum_over_states = joint.sum(axis=1)
+    log_density[:] = largest[:, 0] + np.log(sum_over_states)
+    probabilities[:] = joint @ states / sum_over_states[:, None]
 
 
 # ----------------------------------------------------------------------------------- particles
@@ -190,17 +190,17 @@ def _infer_by_particles(
         (model, batch, rows, global_params, q, log_density[rows], probabilities[rows])
         for rows in pieces(batch.n_rows, task_rows)
     ]
-    run(_particle_task, tasks)
+    run(_infer_task_by_particles, tasks)
 
 
-def _particle_task(
+def _infer_task_by_particles(
     model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: Any,
     q: dict[str, Array], log_density: Array, probabilities: Array,
 ) -> None:  # fmt: skip
     """Write estimates of the densities and probabilities of ``rows`` by annealed particles."""
     X = np.asarray(batch.X[rows], np.float64)
     observed = (~np.isnan(X)).astype(np.float64) if batch.has_missing else None
-    filled, linear, gram, n_values = model.row_terms(X, observed, *global_params)
+    filled, linear, gram, n_values = model.compute_row_terms(X, observed, *global_params)
     noise = model.noise_variance
     particles = draw_particles(X, linear, gram, model.logit, noise)
     states, n_particles = particles.states, particles.states.shape[1]
@@ -214,7 +214,7 @@ def _particle_task(
         + model.log_prob_all_inactive
         + row_constant[:, None]
     )
-    joint = log_joint(model, X, states, q)
+    joint = compute_log_joint(model, X, states, q)
     log_weight = joint - log_sampled_joint
     log_sum_of_weights = logsumexp(log_weight, axis=1)
     # First estimate of the density: the mean weight times the sum over z of the sampled joint
@@ -226,8 +226,8 @@ def _particle_task(
     log_density[:] = np.where(coverage > MIN_COVERAGE, density_from_states, density_from_weights)
     # The mean of z over particles with weights w is E[w z] / E[w] = E[z] + Cov(w, z) / E[w].
     # ``particles.probabilities`` estimate E[z], and ``corrections`` the second term.
-    share = np.exp(log_weight - log_sum_of_weights[:, None]) - 1.0 / n_particles
-    corrections = np.einsum("ns,nsk->nk", share, states)
+    centred_weights = np.exp(log_weight - log_sum_of_weights[:, None]) - 1.0 / n_particles
+    corrections = np.einsum("ns,nsk->nk", centred_weights, states)
     np.clip(particles.probabilities + corrections, 0.0, 1.0, out=probabilities)
 
 
@@ -260,18 +260,18 @@ def _estimate_density_from_states(
     half = states.shape[1] // 2
     # The code of a state is a sum of random integers, one for each active component, so that
     # different states almost surely have different codes.
-    code = states @ np.random.default_rng(0).integers(2**40, size=states.shape[2]).astype(float)
+    codes = states @ np.random.default_rng(0).integers(2**40, size=states.shape[2]).astype(float)
     log_densities, coverages = [], []
     # The particles of ``set_half`` make the set A. The particles of ``test_half`` estimate its
     # probability.
     for set_half, test_half in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
-        order = np.argsort(code[:, set_half], axis=1)
-        sorted_code = np.take_along_axis(code[:, set_half], order, axis=1)
+        order = np.argsort(codes[:, set_half], axis=1)
+        sorted_codes = np.take_along_axis(codes[:, set_half], order, axis=1)
         distinct_joint = np.take_along_axis(joint[:, set_half], order, axis=1)
-        # Count each state once: equal states follow each other in ``sorted_code``, and all but the
+        # Count each state once: equal states follow each other in ``sorted_codes``, and all but the
         # first get the density 0.
-        distinct_joint[:, 1:][sorted_code[:, 1:] == sorted_code[:, :-1]] = -np.inf
-        is_in_set = (code[:, test_half, None] == sorted_code[:, None]).any(axis=2)
+        distinct_joint[:, 1:][sorted_codes[:, 1:] == sorted_codes[:, :-1]] = -np.inf
+        is_in_set = (codes[:, test_half, None] == sorted_codes[:, None]).any(axis=2)
         weight = log_weight[:, test_half] - log_weight[:, test_half].max(axis=1, keepdims=True)
         weight = np.exp(weight)
         coverage = (weight * is_in_set).sum(axis=1) / weight.sum(axis=1)

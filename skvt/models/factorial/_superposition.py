@@ -53,11 +53,11 @@ FIRST_ROWS = 250
 # Number of changes that are tried on the whole sample: the best changes of the first comparison.
 N_FINALISTS = 4
 # Number of local and global updates of a trial on the whole sample.
-N_STEPS = 2
+N_UPDATES = 2
 # Maximum number of pairs of components that are tried. The most correlated pairs are chosen.
 MAX_PAIRS = 8
 # Maximum number of components whose negatives are tried. The largest components are chosen.
-MAX_SIGNS = 16
+MAX_NEGATIVES = 16
 # Maximum number of multiplications of a search for a change, which limits the number of changes if
 # there are hundreds of components. The number of multiplications is the number of changes times
 # sweeps times rows times squared components.
@@ -78,7 +78,7 @@ _Sample: TypeAlias = tuple[IndexArray, Array, Array]
 _Activations: TypeAlias = tuple[IndexArray, Array]
 
 
-class _Observed(NamedTuple):
+class _Observation(NamedTuple):
     """Results of :func:`_observe` for a batch."""
 
     key: Hashable
@@ -146,11 +146,11 @@ class Superposition(Move):
         """Return the function that tries the change on a batch, or None to pause."""
         return None if self._rests else partial(_observe, self._proposal)
 
-    def store_notes(self, noted: _Observed) -> None:
+    def store_notes(self, observation: _Observation) -> None:
         """Store the results of :func:`_observe` for a batch, until :meth:`finish`."""
-        self._samples.append(noted.sample)
-        self._memos[noted.key] = noted.memo
-        self._activations.append(noted.activations)
+        self._samples.append(observation.sample)
+        self._memos[observation.key] = observation.memo
+        self._activations.append(observation.activations)
 
     def finish(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools
@@ -160,19 +160,19 @@ class Superposition(Move):
             return []
         change = self._change
         # All memos after the trial, and the sum of the memos before the trial.
-        after, before = state.memos.of(self._memos), state.memos.total()
-        bound = compute_bound(model, before)
-        gain = compute_bound(model, after.total()) - bound
-        decision = decide(gain, find_rounding_scale(bound, before), MIN_GAIN)
+        memos_after, memo_before = state.memos.of(self._memos), state.memos.total()
+        bound = compute_bound(model, memo_before)
+        gain = compute_bound(model, memos_after.total()) - bound
+        decision = decide(gain, find_rounding_scale(bound, memo_before), MIN_GAIN)
         if decision.is_accepted:
             self._failed = set()
             # Put the new activations and memos into the state.
             for rows, activations in self._activations:
                 state.store_row_starts(rows, activations)
-            state.restore((after, state.component_ids))
+            state.restore((memos_after, state.component_ids))
         elif change is not None:
             self._failed.add(change)
-        is_stalled = gain < NEGLIGIBLE_RISE * before.weight
+        is_stalled = gain < NEGLIGIBLE_RISE * memo_before.weight
         self._ledger = self._ledger.record_pass()
         self._change, self._proposal = None, None
         if is_stalled or self._ledger.waiting <= 0:
@@ -201,19 +201,19 @@ class Superposition(Move):
         # that sums, differences and negatives are among them.
         work = ASSUMED_SWEEPS * max(small.n_rows, ROWS_PER_BLOCK) * model.size(state.stats) ** 2
         max_changes = max(2, int(MAX_WORK / work))
-        changes = [changes[i] for i in _evenly_spaced(len(changes), max_changes)]
+        changes = [changes[i] for i in _space_evenly(len(changes), max_changes)]
         bounds = [
-            compute_bound(model, _trial(model, small, state.stats, tools, change=change, n_steps=1))
+            compute_bound(model, _try(model, small, state.stats, tools, change=change, n_updates=1))
             for change in changes
         ]
         finalists = stable_order(-np.array(bounds), dtype=model.dtype)[:N_FINALISTS]
         # Try the best changes on the whole sample. A change must reach a higher bound than a trial
         # with unchanged components.
         best_change, proposal = None, None
-        unchanged = _trial(model, large, state.stats, tools, change=None, n_steps=N_STEPS)
+        unchanged = _try(model, large, state.stats, tools, change=None, n_updates=N_UPDATES)
         best_bound = compute_bound(model, unchanged)
         for change in (changes[i] for i in finalists):
-            memo = _trial(model, large, state.stats, tools, change=change, n_steps=N_STEPS)
+            memo = _try(model, large, state.stats, tools, change=change, n_updates=N_UPDATES)
             bound = compute_bound(model, memo)
             if bound > best_bound + MIN_GAIN:
                 best_bound, best_change = bound, change
@@ -233,7 +233,7 @@ class Superposition(Move):
         row_numbers, X, weights = (
             np.concatenate(arrays) for arrays in zip(*self._samples, strict=True)
         )
-        rows = _evenly_spaced(len(X), size)
+        rows = _space_evenly(len(X), size)
         batch = model.batch(X, rows, weights[rows])
         return state.with_row_starts(replace(batch, rows=row_numbers[rows]))
 
@@ -243,7 +243,7 @@ def _observe(
     model: FactorialMixture,
     solved_batch: SolvedBatch,
     tools: ObserverTools,
-) -> _Observed:
+) -> _Observation:
     """Infer the activations of a batch under the proposal, and draw a sample of its rows.
 
     ``proposal`` are the statistics of the changed components. None stands for unchanged components.
@@ -252,16 +252,16 @@ def _observe(
     batch, global_params = solved_batch.batch, solved_batch.global_params
     if proposal is not None:
         global_params = model.expectation(proposal, batch, tools.run)
-    rows = _evenly_spaced(batch.n_rows, SAMPLE_ROWS)
+    rows = _space_evenly(batch.n_rows, SAMPLE_ROWS)
     sample = batch.rows[rows], batch.X[rows], batch.weights[rows]
-    started = replace(batch, row_starts=solved_batch.result.q)
-    result = _restart_or_continue(model, started, global_params, tools)
+    batch_with_start = replace(batch, row_starts=solved_batch.result.q)
+    result = _restart_or_continue(model, batch_with_start, global_params, tools)
     assert result.row_starts is not None
     memo = tools.make_memo(model, result, batch)
-    return _Observed(solved_batch.key, sample, memo, (batch.rows, result.row_starts))
+    return _Observation(solved_batch.key, sample, memo, (batch.rows, result.row_starts))
 
 
-def _evenly_spaced(n: int, max_number: int) -> IndexArray:
+def _space_evenly(n: int, max_number: int) -> IndexArray:
     """Return at most ``max_number`` of the indices 0, ..., n - 1, evenly spaced.
 
     The first indices would not be a representative sample of rows, because rows may be sorted.
@@ -288,11 +288,11 @@ def _restart_or_continue(
     return model.local_step(replace(batch, row_starts=start), global_params, inv_temp, tools.run)
 
 
-def _trial(
+def _try(
     model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, tools: MoveTools, *,
-    change: _Change | None, n_steps: int,
+    change: _Change | None, n_updates: int,
 ) -> Memo:  # fmt: skip
-    """Return the memo of the batch after a change and ``n_steps`` local steps.
+    """Return the memo of the batch after a change and ``n_updates`` local steps.
 
     The components are updated between local steps. The change is made to the moments: row a of
     E[mu], and row a and column a of E[mu mu']. If ``change`` is None, the moments are unchanged.
@@ -300,19 +300,19 @@ def _trial(
     global_params = model.expectation(stats, batch, tools.run)
     if change is not None:
         a, b, factor = change
-        mean, second = global_params[0].copy(), global_params[1].copy()
+        mean, second_moments = global_params[0].copy(), global_params[1].copy()
         # Views: the rows of E[mu], the rows of E[mu mu'], and the columns of E[mu mu'].
-        for moments in (mean, second, second.swapaxes(1, 2)):
+        for moments in (mean, second_moments, second_moments.swapaxes(1, 2)):
             row = moments[..., a, :]
             row *= factor if a == b else 1.0
             row += 0.0 if a == b else factor * moments[..., b, :]
-        global_params = mean, second
+        global_params = mean, second_moments
     result = _restart_or_continue(model, batch, global_params, tools)
-    for _ in range(n_steps - 1):
+    for _ in range(n_updates - 1):
         assert result.stats is not None  # as requested
         global_params = model.expectation(RunningStats(result.stats.arrays), batch, tools.run)
-        started = replace(batch, row_starts=result.q)
-        result = _restart_or_continue(model, started, global_params, tools)
+        batch_with_start = replace(batch, row_starts=result.q)
+        result = _restart_or_continue(model, batch_with_start, global_params, tools)
     return tools.make_memo(model, result, batch)
 
 
@@ -328,13 +328,13 @@ def _list_changes(stats: Stats, dtype: DTypeLike) -> list[_Change]:
     covariance = joint_probability - np.outer(probability, probability)
     correlation = covariance / np.outer(deviation, deviation)
     first, second = np.triu_indices(len(probability), 1)
-    strength = np.abs(correlation[first, second])
-    order = stable_order(-strength, scale=1.0, dtype=dtype)[:MAX_PAIRS]
+    strengths = np.abs(correlation[first, second])
+    order = stable_order(-strengths, scale=1.0, dtype=dtype)[:MAX_PAIRS]
     sums_and_differences = [
         change
         for i, j in zip(first[order].tolist(), second[order].tolist(), strict=True)
         for factor in (1.0, -1.0)
         for change in ((i, j, factor), (j, i, factor))
     ]
-    largest = stable_order(-np.abs(products).sum(axis=1), dtype=dtype)[:MAX_SIGNS]
-    return sums_and_differences + [(k, k, -1.0) for k in largest.tolist()]
+    largest_components = stable_order(-np.abs(products).sum(axis=1), dtype=dtype)[:MAX_NEGATIVES]
+    return sums_and_differences + [(k, k, -1.0) for k in largest_components.tolist()]

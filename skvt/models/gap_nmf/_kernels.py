@@ -98,20 +98,21 @@ def ascend_activations(
     """
     n_components = table.shape[0]
     # Numbers of columns and components, padded to multiples of LANES and of 4.
-    width, depth = (table.shape[1] + LANES - 1) // LANES * LANES, (n_components + 3) // 4 * 4
-    memory = np.empty(depth * width, table.dtype)
-    per_column = np.empty((2, width), table.dtype)
-    per_component = np.zeros((2, depth), table.dtype)
-    tempered_levels, totals = per_component[0], per_component[1]
+    padded_width = (table.shape[1] + LANES - 1) // LANES * LANES
+    padded_depth = (n_components + 3) // 4 * 4
+    table_memory = np.empty(padded_depth * padded_width, table.dtype)
+    per_column = np.empty((2, padded_width), table.dtype)
+    per_component = np.zeros((2, padded_depth), table.dtype)
+    tempered_levels, ratio_sums = per_component[0], per_component[1]
     for i in range(counts.shape[0]):
         # Copy the columns with counts.
         columns = np.flatnonzero(counts[i])
         n_padded = max((columns.size + LANES - 1) // LANES, 1) * LANES
-        row_table = memory[: depth * n_padded].reshape(depth, n_padded)
-        y, ratio = per_column[0][:n_padded], per_column[1][:n_padded]
-        row_table[:], y[:] = lit(prior, 0.0), lit(prior, 0.0)
+        row_table = table_memory[: padded_depth * n_padded].reshape(padded_depth, n_padded)
+        row_counts, ratio = per_column[0][:n_padded], per_column[1][:n_padded]
+        row_table[:], row_counts[:] = lit(prior, 0.0), lit(prior, 0.0)
         for j in range(columns.size):
-            y[j] = counts[i, columns[j]]
+            row_counts[j] = counts[i, columns[j]]
             for k in range(n_components):
                 row_table[k, j] = table[k, columns[j]]
         row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
@@ -122,12 +123,12 @@ def ascend_activations(
                 tempered_levels[k] = level if inv_temp == 1.0 else level**inv_temp
             write_weighted_sum(row_table, tempered_levels, ratio)
             for j in range(n_padded):
-                ratio[j] = y[j] / (ratio[j] + min_rate)
+                ratio[j] = row_counts[j] / (ratio[j] + min_rate)
             # Allocate the counts to components, and update q(H).
-            write_dot_products(row_table, ratio, totals)
+            write_dot_products(row_table, ratio, ratio_sums)
             change = lit(prior, 0.0)
             for k in range(n_components):
-                updated = prior + inv_temp * tempered_levels[k] * totals[k]
+                updated = prior + inv_temp * tempered_levels[k] * ratio_sums[k]
                 change += abs(updated - shape[i, k])
                 shape[i, k] = updated
                 value = exp(digamma(updated)) / row_rate[k]
@@ -160,9 +161,9 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Ar
         row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
         for k in range(width):
             a = shape[i, k]
-            u, test = make_uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
-            value, is_doubtful[k] = propose_gamma(a, normal[k], test)
-            value = value * _power(u, a) / row_rate[k]
+            uniform_number, test_number = make_uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
+            value, is_doubtful[k] = propose_gamma(a, normal[k], test_number)
+            value = value * _compute_root(uniform_number, a) / row_rate[k]
             out[i, k] = value if value >= zero_below else lit(value, 0.0)
         # List the components of doubtful entries. To avoid a branch, each k is written to the list,
         # and overwritten by the next k unless it is doubtful. The count has the type np.int64,
@@ -179,11 +180,11 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Ar
         for j in range(n_doubtful):
             k = components[j]
             a = shape[i, k]
-            value = values[j] * _power(make_uniform_pair(bits[j])[0], a) / row_rate[k]
+            value = values[j] * _compute_root(make_uniform_pair(bits[j])[0], a) / row_rate[k]
             out[i, k] = value if value >= zero_below else lit(a, 0.0)
 
 
 @jit_inlined
-def _power(u: Any, a: Any) -> Any:
+def _compute_root(u: Any, a: Any) -> Any:
     """Return u^(1/a) in the type of a."""
     return exp(log(u + lit(a, 0.0)) / a)

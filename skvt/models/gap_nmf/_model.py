@@ -41,7 +41,7 @@ ROWS_PER_BLOCK = 256
 # Smallest number of rows of a block. If a local step returns no statistics, a batch of fewer than
 # ROWS_PER_BLOCK rows is padded to the next power of two, but at least to this number. In a block of
 # this size, a loop over rows takes the place of matrix products.
-MIN_ROWS = 8
+MIN_ROWS_OF_BLOCK = 8
 # Activations below this number are set to 0, and so are rates below this share of the largest rate
 # in their bin.
 ZERO_BELOW = 1e-15
@@ -49,9 +49,9 @@ ZERO_BELOW = 1e-15
 MIN_RATE = 1e-30
 # The initial spectrum of a component is a weighted mean of a frame, with this weight, and of the
 # mean of all frames.
-SHARE_OF_FRAME = 0.9
+FRAME_WEIGHT = 0.9
 # Relative noise of initial spectra. It makes components different that start from the same frame.
-START_NOISE = 0.1
+INITIAL_NOISE = 0.1
 
 
 class _BlockResult(NamedTuple):
@@ -162,7 +162,7 @@ class GaPNMF(ConjugateModel):
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Return statistics whose components are random rows mixed with the mean of all rows."""
         X, weights = data.X, data.weights
-        rows = _draw_rows(X, weights, self.n_components, rng)
+        rows = _draw_row_numbers(X, weights, self.n_components, rng)
         frames = dense(take_rows(X, weights, rows)[0])
         counts, observed_weight = sums_of_rows(X, weights, sum_columns)
         mean = counts / np.maximum(observed_weight, MIN_RATE)
@@ -171,17 +171,17 @@ class GaPNMF(ConjugateModel):
         frames = np.where(np.isnan(frames), mean, frames)
         # Scale each frame, and the mean of all frames, to the mean 1 over bins.
         frames /= np.maximum(frames.mean(axis=1, keepdims=True), MIN_RATE)
-        SW = SHARE_OF_FRAME * frames + (1.0 - SHARE_OF_FRAME) * mean / mean.mean()
-        SW *= rng.gamma(START_NOISE**-2, START_NOISE**2, size=SW.shape)
+        SW = FRAME_WEIGHT * frames + (1.0 - FRAME_WEIGHT) * mean / mean.mean()
+        SW *= rng.gamma(INITIAL_NOISE**-2, INITIAL_NOISE**2, size=SW.shape)
         # All components together explain all counts.
         SW *= counts.sum() / SW.sum()
         return RunningStats([SW, np.tile(observed_weight, (self.n_components, 1))])
 
     def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> Spectra:
         """Return E[log theta + log W] and E[theta] E[W] as :class:`Spectra`."""
-        return self.expected_spectra(*self.natural_parameters(stats))
+        return self.compute_expected_spectra(*self.natural_parameters(stats))
 
-    def expected_spectra(self, weights: Array, spectra: Array) -> Spectra:
+    def compute_expected_spectra(self, weights: Array, spectra: Array) -> Spectra:
         """Return :meth:`expectation`, given shapes and rates of theta (K, 2) and W (K, F, 2)."""
         log_weights, log_spectra = (Gamma.expectation(lam)[..., 0] for lam in (weights, spectra))
         rates = Gamma.mean(weights)[:, None] * Gamma.mean(spectra)
@@ -237,7 +237,7 @@ class GaPNMF(ConjugateModel):
         height = ROWS_PER_BLOCK
         if not with_stats:
             # The last argument is the smallest power of two that is at least ``n_rows``.
-            height = min(height, max(MIN_ROWS, 1 << (batch.n_rows - 1).bit_length()))
+            height = min(height, max(MIN_ROWS_OF_BLOCK, 1 << (batch.n_rows - 1).bit_length()))
         tasks = []
         for rows, seed in zip(blocks, seeds, strict=True):
             start = None if batch.row_starts is None else batch.row_starts[rows]
@@ -294,12 +294,12 @@ class _Block:
         self.levels = np.ones((height, model.n_components), model.dtype)
         # Whether the rows start without earlier activations. This is so if ``start`` is None, or if
         # it has NaN in any row.
-        self.is_new = start is None or bool(np.isnan(start[:, 0]).any())
-        if not self.is_new:
+        self.starts_anew = start is None or bool(np.isnan(start[:, 0]).any())
+        if not self.starts_anew:
             self.levels[:n_rows] = start
         self.shape = np.full_like(self.levels, self.prior)
         # Memory (B, F) for tempered rates and for the ratios of the data to them.
-        self._memory = np.empty_like(self.Y)
+        self._rates_memory = np.empty_like(self.Y)
 
     def solve(
         self, seed: int | None, weights: Array, with_energy: bool, with_stats: bool
@@ -311,52 +311,52 @@ class _Block:
         n_rows = weights.size
         self.weights = np.zeros((len(self.Y), 1), self.model.dtype)
         self.weights[:n_rows, 0] = weights
-        if self.is_new or seed is None:
-            self._ascend()
+        if self.starts_anew or seed is None:
+            self._ascend_bound()
         sums, bound, energy = (
-            self._make_results(with_energy, with_stats) if seed is None else self._sample(seed)
+            self._make_results(with_energy, with_stats) if seed is None else self._draw_levels(seed)
         )
         energy = energy[:n_rows] if with_energy and energy is not None else None
         means = self.shape / self.rate
         return _BlockResult(sums, bound[:n_rows], energy, means[:n_rows], self.levels[:n_rows])
 
     # -------------------------------------------------------------------------------- updates
-    def _tempered_levels(self) -> Array:
+    def _temper_levels(self) -> Array:
         """Return the levels to the power of the inverse temperature, (B, K)."""
         return self.levels if self.inv_temp == 1.0 else self.levels**self.inv_temp
 
-    def _tempered_rates(self) -> Array:
+    def _compute_tempered_rates(self) -> Array:
         """Return tempered rates times levels, summed over k, (B, F).
 
         The rates are from the table, divided by the largest in each bin. The next call overwrites
         the result.
         """
-        np.matmul(self._tempered_levels(), self.table, out=self._memory)
-        self._memory += self.model.dtype(MIN_RATE)
-        return self._memory
+        np.matmul(self._temper_levels(), self.table, out=self._rates_memory)
+        self._rates_memory += self.model.dtype(MIN_RATE)
+        return self._rates_memory
 
-    def _allocate(self, ratio: Array) -> Array:
+    def _compute_shapes(self, ratio: Array) -> Array:
         """Return the shapes ``b + sum_f y_f phi_fk / T`` of q(H), (B, K).
 
         ``ratio`` (B, F) are the data divided by the tempered rates.
         """
         shape = ratio @ self.table.T
-        shape *= self._tempered_levels()
+        shape *= self._temper_levels()
         if self.inv_temp != 1.0:
             shape *= self.inv_temp
         shape += self.prior
         return shape
 
-    def _ascend(self) -> None:
+    def _ascend_bound(self) -> None:
         """Update q(z) and q(H) in turn by mean field.
 
         New rows are updated until they have converged, other rows a few times.
         """
         model, n_rows = self.model, self.weights.size
-        max_iter = model.max_local_iter if self.is_new else model.n_local_iter
+        max_iter = model.max_local_iter if self.starts_anew else model.n_local_iter
         # For few rows, a loop over rows is faster than products of matrices.
-        if len(self.Y) <= MIN_ROWS:
-            tol = model.mean_change_tol if self.is_new else 0.0
+        if len(self.Y) <= MIN_ROWS_OF_BLOCK:
+            tol = model.mean_change_tol if self.starts_anew else 0.0
             shape, levels = self.shape[:n_rows], self.levels[:n_rows]
             kernels.ascend_activations(
                 self.Y[:n_rows], self.table, self.inv_temp, self.prior, self.rate, max_iter, tol,
@@ -366,9 +366,9 @@ class _Block:
         # (B, 1): whether a row has not converged yet.
         is_moving = np.ones((len(self.Y), 1), bool)
         for _ in range(max_iter):
-            rates = self._tempered_rates()
-            shape = self._allocate(np.divide(self.Y, rates, out=rates))
-            if self.is_new:
+            rates = self._compute_tempered_rates()
+            shape = self._compute_shapes(np.divide(self.Y, rates, out=rates))
+            if self.starts_anew:
                 change = np.abs(shape - self.shape).mean(axis=1, keepdims=True)
                 shape = np.where(is_moving, shape, self.shape)
                 is_moving &= change >= model.mean_change_tol
@@ -377,7 +377,7 @@ class _Block:
             if not is_moving.any():
                 break
 
-    def _sample(self, seed: int) -> tuple[tuple[Array, ...], Array, Array]:
+    def _draw_levels(self, seed: int) -> tuple[tuple[Array, ...], Array, Array]:
         """Allocate counts given H, and draw H given allocations, in turn [HB15 sec. 4.3].
 
         Allocations are expectations ``y_f phi_fk`` and not drawn. Return the sums of
@@ -388,11 +388,11 @@ class _Block:
         n_sweeps = n_burn_in + n_samples
         sums: tuple[Any, ...] = (0.0, 0.0)
         for sweep in range(n_sweeps):
-            rates = self._tempered_rates()
+            rates = self._compute_tempered_rates()
             if sweep == n_sweeps - 1:
-                log_likelihood = self._log_likelihood(rates, self.levels)
+                log_likelihood = self._compute_log_likelihood(rates, self.levels)
             ratio = np.divide(self.Y, rates, out=rates)
-            self.shape = self._allocate(ratio)
+            self.shape = self._compute_shapes(ratio)
             if sweep >= n_burn_in:
                 sums = tuple(map(np.add, sums, self._sum_rows(ratio)))
             kernels.draw_gammas(self.shape, self.rate, seed + sweep, ZERO_BELOW, self.levels)
@@ -407,9 +407,9 @@ class _Block:
         """
         means = self.weights * (self.shape / self.rate)
         SH = means.sum(axis=0)[:, None] if self.observed is None else means.T @ self.observed
-        return (self.weights * self._tempered_levels()).T @ ratio, SH
+        return (self.weights * self._temper_levels()).T @ ratio, SH
 
-    def _log_likelihood(self, rates: Array, H: Array) -> Array:
+    def _compute_log_likelihood(self, rates: Array, H: Array) -> Array:
         """Return ``log sum_z p(y, z | H)^(1/T)`` of each row, (B,), in nats.
 
         ``rates`` are the tempered rates at the levels. ``H``, which is E[H] for a bound, enters the
@@ -431,17 +431,17 @@ class _Block:
         ``sum_f y_f log sum_k exp(E[log theta_k W_kf H_k]) - sum_kf E[theta_k] E[W_kf] E[H_k]
         - log y_f! - KL(q(H) || p(H))``.
         """
-        rates = self._tempered_rates()
+        rates = self._compute_tempered_rates()
         H = self.shape / self.rate
         divergence = np.empty(len(self.Y))
         kernels.write_divergences(self.shape, self.rate, self.prior, divergence)
-        bound = self._log_likelihood(rates, H) - divergence
+        bound = self._compute_log_likelihood(rates, H) - divergence
         ratio = np.divide(self.Y, rates, out=rates)
         sums = self._sum_rows(ratio) if with_stats else None
         if not with_energy:
             return sums, bound, None
         # Sum y_f phi_fk E[log theta_k W_kf H_k] over k and f. The maximum makes 0 log 0 equal to 0.
-        levels = self._tempered_levels()
+        levels = self._temper_levels()
         table = self.table
         log_levels = np.log(np.maximum(self.levels, MIN_RATE))
         log_table = np.log(np.maximum(table, MIN_RATE)) / self.inv_temp
@@ -510,12 +510,12 @@ def _make_table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> 
 
 def sum_columns(X: Any, weights: Array) -> tuple[Array, Array]:
     """Return the weighted sum, and the weight, of the observed values of each column, (F,) each."""
-    filled, missing = without_missing(X)
+    filled_rows, is_missing = without_missing(X)
     observed_weight = np.full(X.shape[1], weights.sum())
-    if missing is not None:
+    if is_missing is not None:
         # Rounding may make the difference of sums negative.
-        observed_weight = np.maximum(observed_weight - weights @ missing, 0.0)
-    return np.asarray(weights @ filled), observed_weight
+        observed_weight = np.maximum(observed_weight - weights @ is_missing, 0.0)
+    return np.asarray(weights @ filled_rows), observed_weight
 
 
 def _project_rows(direction: Array, X: Any) -> Array:
@@ -523,7 +523,7 @@ def _project_rows(direction: Array, X: Any) -> Array:
     return np.asarray(without_missing(X)[0] @ direction)
 
 
-def _draw_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> IndexArray:
+def _draw_row_numbers(X: Any, weights: Array, n_drawn: int, rng: np.random.Generator) -> IndexArray:
     """Draw n row numbers, evenly spaced by weight along a random projection.
 
     The drawn rows do not depend on the order of the rows in X, except for rows of equal projection.
@@ -531,6 +531,6 @@ def _draw_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> Inde
     direction = rng.random(X.shape[1])
     order = np.argsort(evaluate_rows(X, weights, partial(_project_rows, direction)), kind="stable")
     cumulative = np.cumsum(np.asarray(weights)[order])
-    targets = (np.arange(n) + rng.random()) / n * cumulative[-1]
+    targets = (np.arange(n_drawn) + rng.random()) / n_drawn * cumulative[-1]
     ranks = np.searchsorted(cumulative, targets, side="right")
     return order[np.minimum(ranks, order.size - 1)]

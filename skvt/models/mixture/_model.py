@@ -660,17 +660,17 @@ class _Predictive(NamedTuple):
     # (K,): logarithms of the weights.
     log_weights: Array
 
-    def log_joint(self, X: Any) -> Array:
+    def compute_log_joint(self, X: Any) -> Array:
         """Return log weight plus log density of each row and component, (n, K) in nats."""
         return self.component.log_predictive(X, self.lam) + self.log_weights
 
     def log_density(self, X: Any) -> Array:
         """Return the log density of each row, (n,) in nats."""
-        return logsumexp(self.log_joint(X), axis=1)
+        return logsumexp(self.compute_log_joint(X), axis=1)
 
     def memberships(self, X: Any) -> Array:
         """Return the probabilities of the components given each row, (n, K)."""
-        return softmax(self.log_joint(X), axis=1)
+        return softmax(self.compute_log_joint(X), axis=1)
 
     def imputed(self, X: Array) -> Array:
         """Return rows with predictive means or most probable categories for missing values."""

@@ -162,11 +162,11 @@ def find_valleys(
     K = len(means)
     proportions = np.maximum(assignments.proportions, np.finfo(float).tiny)
 
-    def log_joint(points: Array) -> Array:
+    def compute_log_joint(points: Array) -> Array:
         """Return log proportion plus log density of points (n, D) for each component, (n, K)."""
         return component.log_predictive(points, lam) + np.log(proportions)
 
-    saddles, peaks = _find_saddles(log_joint, means, covariances)
+    saddles, peaks = _find_saddles(compute_log_joint, means, covariances)
     # Test the pairs of components that touch, by their rows unless they are taken as apart.
     tests = np.full((K, K), _TEST_IF_APART)
     X = np.where(np.isnan(X), means[assignments.labels], X)
@@ -199,7 +199,7 @@ def find_valleys(
     # Within Gaussian clusters, also accept the valleys of the fitted density.
     draws = _draw_points(means, covariances, proportions)
     clusters = separate_by_valleys(valleys)
-    is_gaussian = _find_gaussian_clusters(log_joint, draws, X, weights, clusters)
+    is_gaussian = _find_gaussian_clusters(compute_log_joint, draws, X, weights, clusters)
     for a, b in np.argwhere(np.triu(are_touching, 1) & is_gaussian[:, None] & is_gaussian):
         expected_test = _test_expected_rows(means[[a, b]], covariances[[a, b]], n_rows[[a, b]])
         # Scale the expected test, so that it is significant from `_MIN_EXPECTED_TEST` on.
@@ -219,7 +219,7 @@ def _draw_points(means: Array, covariances: Array, proportions: Array) -> Array:
 
 
 def _find_gaussian_clusters(
-    log_joint: Callable[[Array], Array], draws: Array, X: Array, weights: Array,
+    compute_log_joint: Callable[[Array], Array], draws: Array, X: Array, weights: Array,
     clusters: IndexArray,
 ) -> NDArray[np.bool_]:  # fmt: skip
     """Return whether the cluster of each component may be a mixture of Gaussians, (K,).
@@ -235,7 +235,7 @@ def _find_gaussian_clusters(
     """
     K, D = clusters.size, X.shape[1]
     # Each of these four lists has an array for the draws, followed by an array for the rows.
-    log_joints = [log_joint(draws), log_joint(X)]
+    log_joints = [compute_log_joint(draws), compute_log_joint(X)]
     labels = [log_joint_of_points.argmax(axis=1) for log_joint_of_points in log_joints]
     log_densities = [logsumexp(log_joint_of_points, axis=1) for log_joint_of_points in log_joints]
     weights_of_points = [np.ones(_N_DRAWS), weights]
@@ -283,7 +283,7 @@ def _test_expected_rows(means: Array, covariances: Array, counts: Array) -> floa
 
 
 def _find_saddles(
-    log_joint: Callable[[Array], Array], means: Array, covariances: Array
+    compute_log_joint: Callable[[Array], Array], means: Array, covariances: Array
 ) -> tuple[Array, Array]:
     """Return log densities at the saddles between components (K, K), and at peaks (K,).
 
@@ -293,7 +293,7 @@ def _find_saddles(
     point of lowest density on this curve.
     """
     K = len(means)
-    log_joint_at_means = log_joint(means)
+    log_joint_at_means = compute_log_joint(means)
     peaks = np.diagonal(log_joint_at_means)
     # Compare each component with itself and with those that are most probable at its mean.
     is_near = np.zeros((K, K), bool)
@@ -310,7 +310,7 @@ def _find_saddles(
         scaled_mean = (1.0 - _PATH) * scaled_means[a] + _PATH * scaled_means[others]
         points = np.linalg.solve(precision, scaled_mean[..., None]).reshape(-1, means.shape[1])
         # Log densities of the mixture, (points, curves), and of components, (points, curves, K).
-        log_components = log_joint(points)
+        log_components = compute_log_joint(points)
         log_mixture = logsumexp(log_components, axis=1).reshape(len(_PATH), -1)
         log_components = log_components.reshape(*log_mixture.shape, K)
         # Compare the sum of the densities of the two components with each third component.

@@ -13,7 +13,7 @@ import numpy as np
 from skvt.contracts import Capability
 from skvt.expfam import Beta, Dirichlet, Family
 from skvt.files import COMPONENTS, PRIOR, in_files
-from skvt.models import choice_log_partition
+from skvt.models import compute_choice_partition
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
 
@@ -208,4 +208,4 @@ class KnownWeights:
 
     def log_partition(self, b: Array) -> tuple[Array, Array]:
         """Return ``log sum_k w_k^b`` and its slope in b, (M,) each, in nats."""
-        return choice_log_partition(b, np.log(self.weights))
+        return compute_choice_partition(b, np.log(self.weights))

@@ -16,7 +16,7 @@ import numpy as np
 from skvt.contracts import Capability
 from skvt.expfam import Normal, NormalGamma
 from skvt.files import POSITIVE, in_files
-from skvt.models import noise_log_partition
+from skvt.models import compute_noise_partition
 from skvt.models.mixture._marginals import Marginals, deviation_marginals, mean_marginals
 from skvt.models.mixture.components._base import (
     LOG_2PI,
@@ -303,4 +303,4 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
 
         ``b`` (M,) are inverse temperatures.
         """
-        return noise_log_partition(b, self.n_features, self.noise_variance)
+        return compute_noise_partition(b, self.n_features, self.noise_variance)
