@@ -197,13 +197,13 @@ def test_extreme_priors_lead_to_finite_results_or_a_clear_error(changes):
 def test_a_search_for_moves_is_bounded_however_many_components_there_are(monkeypatch):
     rows = np.random.default_rng(0).standard_normal((30, 5))
     tried = []
-    trial = _superposition._trial
+    try_change = _superposition._try_change
 
-    def counted(*args, change, n_steps):
+    def counted(*args, change, n_updates):
         tried.append(change)
-        return trial(*args, change=change, n_steps=n_steps)
+        return try_change(*args, change=change, n_updates=n_updates)
 
-    monkeypatch.setattr(_superposition, "_trial", counted)
+    monkeypatch.setattr(_superposition, "_try_change", counted)
     monkeypatch.setattr(_superposition, "MAX_WORK", 60 * 64 * 12**2 * 5)
     estimator = AnnealedFactorialMixture(12, temperature=None, max_iter=1, random_state=0)
     with warnings.catch_warnings():

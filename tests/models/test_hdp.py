@@ -20,8 +20,8 @@ from skvt.inference._memos import Memo
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete
 from skvt.models.hdp import _model as hdp_model
 from skvt.models.hdp._documents import Contribution
-from skvt.models.hdp._kernels import stick_divergence
-from skvt.models.hdp._sticks import _Problem, expected_weights
+from skvt.models.hdp._kernels import compute_stick_divergence
+from skvt.models.hdp._sticks import _Problem, compute_expected_weights
 from skvt.models.hdp._usage import estimate_usage_of_union
 from skvt.models.lda import LDA
 from skvt.moves import compute_bound
@@ -72,7 +72,7 @@ def explicit_bound(model, stats):
     result = model.local_step(batch, found, 1.0, run)
     words = stats.as_stats().arrays[0]
     lam, eta, K = words + model.topic_word_prior, model.topic_word_prior, len(words)
-    alpha, weights = model.sticks.doc_concentration, expected_weights(found.sticks)
+    alpha, weights = model.sticks.doc_concentration, compute_expected_weights(found.sticks)
     log_phi = psi(lam) - psi(lam.sum(axis=1))[:, None]
     value = 0.0
     for d in range(2):
@@ -98,7 +98,7 @@ def explicit_bound(model, stats):
 @pytest.mark.parametrize("alpha", [0.3, 2.5])
 @pytest.mark.parametrize("n_topics", [1, 2])
 def test_the_bound_equals_enumeration_and_quadrature(alpha, n_topics, monkeypatch):
-    monkeypatch.setattr(hdp_model, "MIN_USE", 0.0)
+    monkeypatch.setattr(hdp_model, "MIN_USE_SHARE", 0.0)
     model, stats = toy(n_topics, alpha=alpha)
     rest, result, sticks = explicit_bound(model, stats)
     ours = result.bound.sum() - compute_global_divergence(model, stats)
@@ -135,10 +135,10 @@ def test_sticks_maximise_the_bound():
         other = best * np.exp(rng.normal(scale=10.0 ** rng.uniform(-3.0, 0.0), size=best.shape))
         assert law.bound(other, usage) < law.bound(best, usage)
     # The search climbs the bound up to a constant.
-    problem = _Problem.of(law, usage)
-    x = problem.start()
-    here, there = problem.sticks(x), problem.sticks(x + 0.3)
-    rise = problem.loss(x)[0] - problem.loss(x + 0.3)[0]
+    problem = _Problem.from_usage(law, usage)
+    x = problem.make_start()
+    here, there = problem.to_sticks(x), problem.to_sticks(x + 0.3)
+    rise = problem.compute_loss(x)[0] - problem.compute_loss(x + 0.3)[0]
     assert rise == pytest.approx(law.bound(there, usage) - law.bound(here, usage), abs=1e-8)
 
 
@@ -147,11 +147,11 @@ def test_sticks_of_many_documents_have_the_divergence_of_gamma_variates():
     (a, b), gamma = (1e20, 1e10), 1.3
     entropy = 0.5 * np.log(2.0 * np.pi * np.e * b) - np.log(a)
     expected = -entropy - np.log(gamma) - (gamma - 1.0) * np.log(b / a)
-    assert stick_divergence(np.array([[a, b]]), gamma) == pytest.approx(expected, rel=1e-9)
+    assert compute_stick_divergence(np.array([[a, b]]), gamma) == pytest.approx(expected, rel=1e-9)
     # Sticks of few documents follow the definition.
     (a, b), log_u, log_rest = (2.5, 0.3), psi(2.5) - psi(2.8), psi(0.3) - psi(2.8)
     expected = (a - 1.0) * log_u + (b - gamma) * log_rest - betaln(a, b) + betaln(1.0, gamma)
-    assert stick_divergence(np.array([[a, b]]), gamma) == pytest.approx(expected, rel=1e-12)
+    assert compute_stick_divergence(np.array([[a, b]]), gamma) == pytest.approx(expected, rel=1e-12)
 
 
 def test_the_bound_of_sticks_grows_in_proportion_to_the_documents():
@@ -497,7 +497,7 @@ def test_contributions_of_documents_omit_negligible_words_at_any_weight(weight):
     # Floors in single precision leave 1e-18 of a token.
     words = weight * np.array([[3.0, 1e-18, 1e-6], [1e-18, 2.0, 0.5]])
     memo = Memo(Stats((words, np.zeros((2, 5)))), np.zeros(()), None, weight)
-    kept = Contribution.from_memo(memo, np.arange(3)).words
+    kept = Contribution.from_memo(memo, np.arange(3)).word_counts
     assert kept.nnz == 4
     np.testing.assert_array_equal(kept.toarray(), np.where(words > 1e-9 * weight, words, 0.0))
 

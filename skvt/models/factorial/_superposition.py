@@ -203,17 +203,19 @@ class Superposition(Move):
         max_changes = max(2, int(MAX_WORK / work))
         changes = [changes[i] for i in _space_evenly(len(changes), max_changes)]
         bounds = [
-            compute_bound(model, _try(model, small, state.stats, tools, change=change, n_updates=1))
+            compute_bound(
+                model, _try_change(model, small, state.stats, tools, change=change, n_updates=1)
+            )
             for change in changes
         ]
         finalists = stable_order(-np.array(bounds), dtype=model.dtype)[:N_FINALISTS]
         # Try the best changes on the whole sample. A change must reach a higher bound than a trial
         # with unchanged components.
         best_change, proposal = None, None
-        unchanged = _try(model, large, state.stats, tools, change=None, n_updates=N_UPDATES)
+        unchanged = _try_change(model, large, state.stats, tools, change=None, n_updates=N_UPDATES)
         best_bound = compute_bound(model, unchanged)
         for change in (changes[i] for i in finalists):
-            memo = _try(model, large, state.stats, tools, change=change, n_updates=N_UPDATES)
+            memo = _try_change(model, large, state.stats, tools, change=change, n_updates=N_UPDATES)
             bound = compute_bound(model, memo)
             if bound > best_bound + MIN_GAIN:
                 best_bound, best_change = bound, change
@@ -288,7 +290,7 @@ def _restart_or_continue(
     return model.local_step(replace(batch, row_starts=start), global_params, inv_temp, tools.run)
 
 
-def _try(
+def _try_change(
     model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, tools: MoveTools, *,
     change: _Change | None, n_updates: int,
 ) -> Memo:  # fmt: skip

@@ -72,10 +72,10 @@ TARGETS_PER_TOPIC = 0.5
 # topic for TOKENS_OF_FIRST_TOPIC tokens, and two topics for four times as many.
 TOKENS_OF_FIRST_TOPIC = 40.0
 # Minimum number of topics with which a fit of fresh topics begins.
-MIN_TOPICS = 4
+MIN_FRESH_TOPICS = 4
 # A failure is a target without a birth. A birth cancels up to FAILURES_PER_BIRTH earlier failures.
-# No more births are tried once there are MAX_FAILURES failures that are not cancelled.
-MAX_FAILURES = 24
+# No more births are tried once there are MAX_UNCANCELLED_FAILURES failures that are not cancelled.
+MAX_UNCANCELLED_FAILURES = 24
 FAILURES_PER_BIRTH = 4
 # A word is in surplus if its count is this number of standard deviations above its expectation.
 SURPLUS_DEVIATIONS = 2.0
@@ -85,7 +85,7 @@ TRIAL_STEPS = 4
 REPLACEMENT_STEPS = 20
 # After a birth from a topic has failed, the topic is a target again only if the number of its
 # tokens has changed by more than this share.
-SAME_MASS = 0.15
+SAME_MASS_TOLERANCE = 0.15
 # Smallest rise of the bound in nats for which a birth is kept.
 MIN_GAIN = 0.1
 # Description in records of a birth from words that occur more often than topics predict.
@@ -114,7 +114,7 @@ class BirthOfTopics(Move):
         # The topics that failed as targets, each with its number of tokens at that time. Topics
         # that a birth makes or changes are recorded as failures, too, so that they are not tried
         # again until they change.
-        self._ledger = Ledger(same_mass=SAME_MASS)
+        self._ledger = Ledger(same_mass=SAME_MASS_TOLERANCE)
         # Maximum number of documents of a target, and the probability with which a document is in
         # the random sample from which documents are collected.
         self._max_documents, self._sampling_probability = MAX_DOCUMENTS, 1.0
@@ -129,7 +129,7 @@ class BirthOfTopics(Move):
         masses = model.component_masses(state.plain_stats.as_stats())
         self._ids = state.component_ids
         self._targets = []
-        if self._ledger.n_in_vain < MAX_FAILURES:
+        if self._ledger.n_in_vain < MAX_UNCANCELLED_FAILURES:
             self._targets = self._choose_targets(masses, self._ids, tools.rng)
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
         self._max_documents = MAX_DOCUMENTS // max(1, len(self._targets))
@@ -147,8 +147,8 @@ class BirthOfTopics(Move):
         if not n_missing_by_topic:
             return None
         probability = self._sampling_probability
-        in_sample = tools.rng.random(n_rows) < probability if probability < 1.0 else None
-        return partial(_collect_documents, n_missing_by_topic, in_sample)
+        is_in_sample = tools.rng.random(n_rows) < probability if probability < 1.0 else None
+        return partial(_collect_documents, n_missing_by_topic, is_in_sample)
 
     def store_notes(self, notes: dict[int, BatchPart]) -> None:
         """Keep the documents of a batch that were collected for each topic."""
@@ -207,26 +207,26 @@ class BirthOfTopics(Move):
         This birth finds a topic that is new in a stream. A birth from a target would not find the
         new topic, since each old topic has only a few of its tokens.
         """
-        observed, usage = state.memos[part.key].stats.arrays
-        masses = observed.sum(axis=1)
+        word_counts, usage = state.memos[part.key].stats.arrays
+        masses = word_counts.sum(axis=1)
         lam = model.natural_parameters(state.stats)[0]
-        expected = masses @ (lam / lam.sum(axis=1, keepdims=True))
-        surplus = observed.sum(axis=0) - expected
-        surplus[surplus < SURPLUS_DEVIATIONS * np.sqrt(expected)] = 0.0
+        expected_counts = masses @ (lam / lam.sum(axis=1, keepdims=True))
+        surplus = word_counts.sum(axis=0) - expected_counts
+        surplus[surplus < SURPLUS_DEVIATIONS * np.sqrt(expected_counts)] = 0.0
         if not exceeds(surplus.sum(), MIN_TOKENS):
             reason = "No words occur more often than topics predict."
             decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
             return decision.record(tools.n_iter, "birth", (), SURPLUS_DESCRIPTION)
         # Give the fresh topic as many tokens again, divided among all words as expected, because a
         # topic gains words that it lacks only slowly.
-        surplus += surplus.sum() * expected / expected.sum()
+        surplus += surplus.sum() * expected_counts / expected_counts.sum()
         # Start the fresh topic with the usage of the topic that is most similar in its number of
         # tokens. The usage is the sums over documents of :mod:`skvt.models.hdp._usage`.
-        similar = int(np.argmin(np.abs(masses - surplus.sum())))
-        fresh = Stats((surplus[None], usage[similar : similar + 1]))
-        n_before = state.component_ids.size
+        similar_topic = int(np.argmin(np.abs(masses - surplus.sum())))
+        fresh = Stats((surplus[None], usage[similar_topic : similar_topic + 1]))
+        n_topics_before = state.component_ids.size
         decision = self._try_topics(model, [part], fresh, state, tools)
-        n_born = state.component_ids.size - n_before
+        n_born = state.component_ids.size - n_topics_before
         return decision.record(tools.n_iter, "birth", (), SURPLUS_DESCRIPTION, n_changed=n_born)
 
     def _try_replacement(
@@ -237,23 +237,23 @@ class BirthOfTopics(Move):
         These topics were born one after the other, so that early topics may have words that belong
         to later topics.
         """
-        _, in_other_batches = sum_other_memos(model, state, part.key)
-        kept = np.flatnonzero(in_other_batches)
+        _, is_in_other_batches = sum_other_memos(model, state, part.key)
+        kept_topics = np.flatnonzero(is_in_other_batches)
         batch = part.batch
         X = make_csr(batch, batch.counts, model.n_features)
-        n_fresh = _choose_number_of_topics(X, self._max_components - kept.size)
+        n_fresh = _choose_number_of_topics(X, self._max_components - kept_topics.size)
         fresh = fit_fresh_topics(model, X, np.asarray(batch.weights, np.float64), n_fresh, tools)
-        n_before = state.component_ids.size
-        decision = self._try_topics(model, [part], fresh, state, tools, kept=kept)
-        replaced = np.delete(np.arange(n_before), kept)
-        tried = "fresh topics for all topics of these rows"
-        n_born = state.component_ids.size - kept.size
-        records = [decision.record(tools.n_iter, "birth", replaced, tried, n_changed=n_born)]
+        n_topics_before = state.component_ids.size
+        decision = self._try_topics(model, [part], fresh, state, tools, kept_topics=kept_topics)
+        replaced = np.delete(np.arange(n_topics_before), kept_topics)
+        description = "fresh topics for all topics of these rows"
+        n_born = state.component_ids.size - kept_topics.size
+        records = [decision.record(tools.n_iter, "birth", replaced, description, n_changed=n_born)]
         if decision.is_accepted:
             reason = "Fresh topics have replaced these topics."
-            deleted = Decision(is_accepted=True, gain=0.0, reason=reason)
+            delete = Decision(is_accepted=True, gain=0.0, reason=reason)
             n_deleted = replaced.size
-            records.append(deleted.record(
+            records.append(delete.record(
                 tools.n_iter, "delete", replaced, "the same",
                 n_changed=n_deleted, n_proposals=n_deleted,
             ))  # fmt: skip
@@ -274,21 +274,21 @@ class BirthOfTopics(Move):
         self, model: HDP, target: Target, state: MovableState, tools: MoveTools
     ) -> MoveRecord:
         """Try births from the documents collected for a target, and record a failure."""
-        n_before = state.component_ids.size
+        n_topics_before = state.component_ids.size
         n_fresh = 0
         # Number of the target among the present topics.
         topic = int(np.flatnonzero(state.component_ids == target.ids[0])[0])
         # This is the decision if the model has as many topics as it may have.
         reason = "There are as many topics as there may be."
         decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
-        if n_before < self._max_components:
+        if n_topics_before < self._max_components:
             X, weights = count_tokens_in_parts(model, target.rows, topic, state, tools)
             if not X.nnz:
                 # Documents without tokens of the target do not count as its failure.
                 decision = decision._replace(reason="The documents have no tokens of the topic.")
                 return decision.record(tools.n_iter, "birth", [topic], "no topics")
             # Allow one topic more than may be born, because the largest is left out at first.
-            n_fresh = _choose_number_of_topics(X, self._max_components - n_before + 1)
+            n_fresh = _choose_number_of_topics(X, self._max_components - n_topics_before + 1)
             fresh = fit_fresh_topics(model, X, weights, n_fresh, tools)
             # This is the decision if only one fresh topic remains, so that nothing is tried.
             decision = decision._replace(reason="The fresh topics have become one.")
@@ -302,42 +302,42 @@ class BirthOfTopics(Move):
                     break
         if not decision.is_accepted:
             self._ledger = self._ledger.record_failure(target.ids, target.masses)
-        tried = f"{n_fresh} fresh topics"
-        n_born = state.component_ids.size - n_before
-        return decision.record(tools.n_iter, "birth", [topic], tried, n_changed=n_born)
+        description = f"{n_fresh} fresh topics"
+        n_born = state.component_ids.size - n_topics_before
+        return decision.record(tools.n_iter, "birth", [topic], description, n_changed=n_born)
 
     def _try_topics(
         self, model: HDP, parts: list[BatchPart], fresh: Stats, state: MovableState,
-        tools: MoveTools, *, source: int | None = None, kept: IndexArray | None = None,
+        tools: MoveTools, *, source: int | None = None, kept_topics: IndexArray | None = None,
     ) -> Decision:  # fmt: skip
         """Let fresh topics compete for the documents of ``parts``; keep them if the bound rises.
 
         At the beginning, the tokens of the fresh topics are subtracted from the topic ``source``,
-        unless it is None. If ``kept`` is not None, all topics but ``kept`` are removed, and the
-        topics ``kept`` begin without their tokens in the documents of the parts.
+        unless it is None. If ``kept_topics`` is not None, all other topics are removed, and these
+        topics begin without their tokens in the documents of the parts.
         """
         total_memo = state.memos.total()
-        max_updates = TRIAL_STEPS if kept is None else REPLACEMENT_STEPS
-        old_topics = np.arange(state.component_ids.size) if kept is None else kept
+        max_updates = TRIAL_STEPS if kept_topics is None else REPLACEMENT_STEPS
+        old_topics = np.arange(state.component_ids.size) if kept_topics is None else kept_topics
         bound_before = compute_bound(model, total_memo)
         n_old = old_topics.size
 
-        def begin(competing: Stats) -> tuple[TopicTrial, RunningStats]:
+        def begin_trial(competing: Stats) -> tuple[TopicTrial, RunningStats]:
             """Return a trial of the old and the competing topics, and its first statistics."""
             # The old number of each topic of the trial, and -1 for a fresh topic.
             index = np.concatenate([old_topics, np.full(len(competing.arrays[0]), -1)])
             trial = TopicTrial(model, parts, total_memo, index, tools)
-            memo = trial.total_memo if kept is None else trial.others
-            words, usage = (array.copy() for array in memo.stats.arrays)
-            fresh_words, fresh_usage = trial.narrow(competing).arrays
+            memo = trial.total_memo if kept_topics is None else trial.memo_of_others
+            counts, usage = (array.copy() for array in memo.stats.arrays)
+            fresh_counts, fresh_usage = trial.narrow(competing).arrays
             if source is not None:
-                words[source] = np.maximum(words[source] - fresh_words.sum(axis=0), 0.0)
-            words[n_old:], usage[n_old:] = fresh_words, fresh_usage
-            return trial, RunningStats((words, usage))
+                counts[source] = np.maximum(counts[source] - fresh_counts.sum(axis=0), 0.0)
+            counts[n_old:], usage[n_old:] = fresh_counts, fresh_usage
+            return trial, RunningStats((counts, usage))
 
         fresh = Stats(tuple(array[: self._max_components - n_old] for array in fresh.arrays))
         scale = find_rounding_scale(bound_before, total_memo)
-        trial, decision = compete(begin, fresh, bound_before, max_updates, scale, MIN_GAIN)
+        trial, decision = compete(begin_trial, fresh, bound_before, max_updates, scale, MIN_GAIN)
         if decision.is_accepted:
             trial.keep(state)
             # Record the source and the fresh topics, which this trial has judged, so that they are
@@ -351,7 +351,7 @@ class BirthOfTopics(Move):
 
 def _choose_number_of_topics(X: sp.csr_array, max_topics: int) -> int:
     """Return the number of topics with which a fit to the word counts X (n, V) begins."""
-    return min(max(MIN_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC))), max_topics)
+    return min(max(MIN_FRESH_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC))), max_topics)
 
 
 def _count_documents(target: Target) -> int:
@@ -360,25 +360,25 @@ def _count_documents(target: Target) -> int:
 
 
 def _collect_documents(
-    n_missing_by_topic: dict[int, int], in_sample: NDArray[np.bool_] | None, model: HDP,
+    n_missing_by_topic: dict[int, int], is_in_sample: NDArray[np.bool_] | None, model: HDP,
     solved_batch: SolvedBatch, tools: ObserverTools,
 ) -> dict[int, BatchPart]:  # fmt: skip
     """Collect documents of a batch for targets; return a part for the topic of each target.
 
     ``n_missing_by_topic`` has the topic of each target and the number of documents that may still
-    be collected for it. ``in_sample`` (n,) says which documents may be collected; None allows all.
+    be collected for it. ``is_in_sample`` (n,) says which documents may be collected, or is None.
     A document is collected for the target that has the most of its tokens, if these are enough.
     """
     assert solved_batch.result.counts is not None
     tokens = solved_batch.result.counts[:, list(n_missing_by_topic)]
-    main_target = tokens.argmax(axis=1)
-    n_tokens = tokens[np.arange(len(main_target)), main_target]
+    main_targets = tokens.argmax(axis=1)
+    n_tokens = tokens[np.arange(len(main_targets)), main_targets]
     is_suitable = (n_tokens > MIN_TOKENS) & (n_tokens > MIN_SHARE * solved_batch.batch.lengths)
-    if in_sample is not None:
-        is_suitable &= in_sample
+    if is_in_sample is not None:
+        is_suitable &= is_in_sample
     parts = dict[int, BatchPart]()
     for i, (topic, n_missing) in enumerate(n_missing_by_topic.items()):
-        rows = np.flatnonzero(is_suitable & (main_target == i))[:n_missing]
+        rows = np.flatnonzero(is_suitable & (main_targets == i))[:n_missing]
         if rows.size:
             parts[topic] = BatchPart.from_solved(solved_batch, model, rows, tools)
     return parts

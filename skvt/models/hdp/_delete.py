@@ -38,7 +38,7 @@ from skvt.typing import IndexArray
 # Maximum number of candidates of a pass.
 MAX_CANDIDATES = 8
 # Largest share of all documents that the candidates may have together.
-MAX_SHARE = 0.3
+MAX_DOCUMENT_SHARE = 0.3
 # Maximum number of bytes of the collected documents. If there are more, the largest candidates wait
 # for a later pass.
 MAX_BYTES = 2**28
@@ -89,7 +89,7 @@ class DeleteTopic(Move):
             return
         has_not_failed = self._ledger.count_failures(self._ids, doc_counts) == 0
         # Number of documents that further candidates may have.
-        n_allowed = MAX_SHARE * n_documents
+        n_allowed = MAX_DOCUMENT_SHARE * n_documents
         for k in stable_order(doc_counts, scale=n_documents):
             is_small = doc_counts[k] < n_allowed
             if has_not_failed[k] and is_small and len(self._parts) < MAX_CANDIDATES:
@@ -148,10 +148,10 @@ class DeleteTopic(Move):
 
     def _remove_from_contributions(self, k: int, n_topics: int) -> None:
         """Remove topic k from all collected contributions, which had ``n_topics`` topics."""
-        kept = np.delete(np.arange(n_topics), k)
+        kept_topics = np.delete(np.arange(n_topics), k)
         for parts in self._parts.values():
             parts[:] = [
-                (replace(part, contribution=part.contribution.with_topics(kept)), rows)
+                (replace(part, contribution=part.contribution.with_topics(kept_topics)), rows)
                 for part, rows in parts
             ]
 
@@ -160,10 +160,10 @@ class DeleteTopic(Move):
     ) -> list[MoveRecord]:
         """Delete candidates whose tokens are all in this batch, if the bound rises without them."""
         self.begin(model, state, tools)
-        _, in_other_batches = sum_other_memos(model, state, key)
+        _, is_in_other_batches = sum_other_memos(model, state, key)
         records = []
         # Remember candidates by their identifiers, since a delete changes the numbers of topics.
-        for id_ in [self._ids[k] for k in self._parts if not in_other_batches[k]]:
+        for id_ in [self._ids[k] for k in self._parts if not is_in_other_batches[k]]:
             k = int(np.flatnonzero(state.component_ids == id_)[0])
             records.append(
                 self._delete(model, [BatchPart.from_batch(key, batch, state)], k, state, tools)
@@ -178,8 +178,8 @@ class DeleteTopic(Move):
         total_memo = state.memos.total()
         bound_before = compute_bound(model, total_memo)
         scale = find_rounding_scale(bound_before, total_memo)
-        kept = np.delete(np.arange(state.component_ids.size), k)
-        trial = TopicTrial(model, parts, total_memo, kept, tools)
+        kept_topics = np.delete(np.arange(state.component_ids.size), k)
+        trial = TopicTrial(model, parts, total_memo, kept_topics, tools)
         first_stats = RunningStats(trial.total_memo.stats.arrays)
         decision = decide(trial.compute_gain(first_stats, bound_before, TRIAL_STEPS, scale), scale)
         if decision.is_accepted:

@@ -48,7 +48,7 @@ _BYTES_OF_ENTRY = 24
 # Expected counts below this share of the largest count are set to 0, since they do not exceed its
 # rounding error. These include the counts of topics that are absent, which local steps leave
 # slightly above 0. The limit is a share, since row weights may have any scale.
-_ROUNDING = np.finfo(np.float64).eps
+_ROUNDING_SHARE = np.finfo(np.float64).eps
 # :func:`count_topic_tokens` leaves out expected counts below this number.
 _MIN_COUNT = 1e-3
 # Maximum number of responsibilities that are in memory at a time.
@@ -60,7 +60,7 @@ class Contribution:
     """The contribution of documents to a memo, with sparse word counts."""
 
     # (K, A): expected counts of the A words that occur in the documents.
-    words: sp.csr_array
+    word_counts: sp.csr_array
     # (A,): columns of these words in the statistics.
     columns: IndexArray
     # (K, 5): usage of the topics.
@@ -72,16 +72,16 @@ class Contribution:
     @classmethod
     def from_memo(cls, memo: Any, columns: IndexArray) -> "Contribution":
         """Return a memo as a contribution; ``columns`` (A,) are the words of its documents."""
-        words, usage = memo.stats.arrays
+        word_counts, usage = memo.stats.arrays
         # Indexing by an array makes a copy, so that the memo does not change.
-        words = words[:, columns]
-        words[words < _ROUNDING * words.max(initial=0.0)] = 0.0
-        return cls(sp.csr_array(words), columns, usage, memo.entropy, memo.weight)
+        word_counts = word_counts[:, columns]
+        word_counts[word_counts < _ROUNDING_SHARE * word_counts.max(initial=0.0)] = 0.0
+        return cls(sp.csr_array(word_counts), columns, usage, memo.entropy, memo.weight)
 
     @property
     def nbytes(self) -> int:
         """Bytes of the word counts; the other fields are small."""
-        return int(self.words.data.nbytes + self.words.indices.nbytes)
+        return int(self.word_counts.data.nbytes + self.word_counts.indices.nbytes)
 
     def with_topics(self, index: IndexArray) -> "Contribution":
         """Return the contribution whose topic j is topic ``index[j]`` of this contribution.
@@ -95,18 +95,18 @@ class Contribution:
         selection = sp.csr_array((is_present.astype(np.float64), (np.arange(index.size), source)),
                                  shape=(index.size, len(self.usage)))  # fmt: skip
         usage = is_present[:, None] * self.usage[source]
-        return replace(self, words=selection @ self.words, usage=usage)
+        return replace(self, word_counts=selection @ self.word_counts, usage=usage)
 
 
 def add_contributions(memo: Any, contributions: Iterable[Contribution], sign: float = 1.0) -> Any:
     """Return ``memo`` with contributions added, or with ``sign=-1`` subtracted."""
-    words, usage = (array.copy() for array in memo.stats.arrays)
+    word_counts, usage = (array.copy() for array in memo.stats.arrays)
     entropy, weight = memo.entropy, memo.weight
     for contribution in contributions:
-        words[:, contribution.columns] += sign * contribution.words.toarray()
+        word_counts[:, contribution.columns] += sign * contribution.word_counts.toarray()
         usage += sign * contribution.usage
         entropy, weight = entropy + sign * contribution.entropy, weight + sign * contribution.weight
-    return replace(memo, stats=Stats((words, usage)), entropy=entropy, weight=weight)
+    return replace(memo, stats=Stats((word_counts, usage)), entropy=entropy, weight=weight)
 
 
 @dataclass(frozen=True)
@@ -184,11 +184,11 @@ def count_topic_tokens(
     """Return the expected word counts of a topic in each document of a batch, (n, V)."""
     expected_log = global_params.expected_log
     psi_theta = psi(result.solved_theta)
-    document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
+    documents = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
     topic_counts = np.empty(batch.counts.size)
-    n_entries = max(1, _MAX_RESPONSIBILITIES // expected_log.shape[1])
-    for entries in pieces(topic_counts.size, n_entries):
-        logits = psi_theta[document[entries]] + expected_log[batch.words[entries]]
+    n_entries_at_a_time = max(1, _MAX_RESPONSIBILITIES // expected_log.shape[1])
+    for entries in pieces(topic_counts.size, n_entries_at_a_time):
+        logits = psi_theta[documents[entries]] + expected_log[batch.words[entries]]
         logits -= logits.max(axis=1, keepdims=True)
         odds = np.exp(logits)
         topic_counts[entries] = batch.counts[entries] * odds[:, topic] / odds.sum(axis=1)
@@ -205,10 +205,10 @@ class TopicTrial(Trial):
     no tokens of topics that were born after their documents were collected.
 
     ``memo`` is the memo of the whole corpus before the trial. The attribute ``total_memo`` is the
-    memo of the whole corpus after the last update, and ``others`` is the memo of all documents that
-    are not in the parts. If most words do not occur in the documents of the parts, the trial is
-    *narrowed*: the word counts in both memos have a column for each word that occurs, and a last
-    column with the sum over all other words.
+    memo of the whole corpus after the last update, and ``memo_of_others`` is the memo of all
+    documents that are not in the parts. If most words do not occur in the documents of the parts,
+    the trial is *narrowed*: the word counts in both memos have a column for each word that occurs,
+    and a last column with the sum over all other words.
 
     A move lets :meth:`compute_gain` or :func:`skvt.moves.compete` call :meth:`update` several
     times, and calls :meth:`keep` if it accepts the result.
@@ -232,18 +232,18 @@ class TopicTrial(Trial):
         narrow_contributions = self._old_contributions
         if self._columns is not None:
             narrow_contributions = self._narrow_trial(self._columns)
-        self.others = add_contributions(self.total_memo, narrow_contributions, sign=-1.0)
+        self.memo_of_others = add_contributions(self.total_memo, narrow_contributions, sign=-1.0)
 
     def _narrow_trial(self, columns: IndexArray) -> list[Contribution]:
         """Narrow the model, the memo and the batches to the words ``columns`` and a last column.
 
         Return the old contributions, whose words are numbered by their positions in ``columns``.
         """
-        model, all_words = self._model, self.total_memo.stats
+        model, all_stats = self._model, self.total_memo.stats
         self._model = model.restrict_to_words(columns)
-        self.total_memo = replace(self.total_memo, stats=self.narrow(all_words))
+        self.total_memo = replace(self.total_memo, stats=self.narrow(all_stats))
         self._bound_of_other_words = float(
-            model.words_evidence(all_words.arrays[0]).sum()
+            model.words_evidence(all_stats.arrays[0]).sum()
             - self._model.words_evidence(self.total_memo.stats.arrays[0]).sum()
         )
         positions = [np.searchsorted(columns, part.contribution.columns) for part in self._parts]
@@ -258,10 +258,10 @@ class TopicTrial(Trial):
 
     def narrow(self, stats: Stats) -> Stats:
         """Return statistics over all words narrowed to the columns of the trial."""
-        words, usage = stats.arrays
+        word_counts, usage = stats.arrays
         if self._columns is not None:
-            words = narrow_columns(words, self._columns)
-        return Stats((words, usage))
+            word_counts = narrow_columns(word_counts, self._columns)
+        return Stats((word_counts, usage))
 
     def update(self, stats: RunningStats) -> float:
         """Make a local step of the documents; return the bound of the whole corpus in nats."""
@@ -272,7 +272,7 @@ class TopicTrial(Trial):
             result = model.local_step(batch, global_params, 1.0, run)
             memo = self._tools.make_memo(model, result, batch)
             self._new_contributions.append(Contribution.from_memo(memo, batch.active))
-        self.total_memo = add_contributions(self.others, self._new_contributions)
+        self.total_memo = add_contributions(self.memo_of_others, self._new_contributions)
         return compute_bound(model, self.total_memo) + self._bound_of_other_words
 
     def find_survivors(self, fresh_stats: Stats) -> tuple[NDArray[np.bool_], Stats]:
@@ -281,18 +281,18 @@ class TopicTrial(Trial):
         A topic survives if it has enough tokens, and if the documents in which it is in use have
         a weight of more than 1.
         """
-        words, usage = (array[self._index < 0] for array in self.total_memo.stats.arrays)
-        survives = exceeds(words.sum(axis=1), MIN_TOKENS) & exceeds(usage[:, IN_USE], 1.0)
-        return survives, Stats(tuple(array[survives] for array in fresh_stats.arrays))
+        word_counts, usage = (array[self._index < 0] for array in self.total_memo.stats.arrays)
+        is_survivor = exceeds(word_counts.sum(axis=1), MIN_TOKENS) & exceeds(usage[:, IN_USE], 1.0)
+        return is_survivor, Stats(tuple(array[is_survivor] for array in fresh_stats.arrays))
 
     def keep(self, state: MovableState) -> None:
         """Store the result of the last update in the state."""
         state.rearrange(self._index)
-        for part, old, new in zip(
+        for part, old_contribution, new_contribution in zip(
             self._parts, self._old_contributions, self._new_contributions, strict=True
         ):
-            memo_of_others = add_contributions(state.memos[part.key], [old], sign=-1.0)
+            memo_of_others = add_contributions(state.memos[part.key], [old_contribution], sign=-1.0)
             # Number the words by their columns in the whole vocabulary again.
-            new = replace(new, columns=part.contribution.columns)
-            state.memos[part.key] = add_contributions(memo_of_others, [new])
+            new_contribution = replace(new_contribution, columns=part.contribution.columns)
+            state.memos[part.key] = add_contributions(memo_of_others, [new_contribution])
         state.resum()

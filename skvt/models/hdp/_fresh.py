@@ -22,7 +22,7 @@ from skvt.typing import Array
 UPDATES_OF_ROUNDS = 3, 2
 # Number of passes of an annealed fit, and number of its passes in which the temperature falls.
 ANNEALED_PASSES = 10
-HOT_PASSES = 8
+COOLING_PASSES = 8
 # Largest number of batches of an annealed fit, and smallest number of documents of a batch.
 MAX_BATCHES = 10
 DOCUMENTS_PER_BATCH = 100
@@ -40,8 +40,8 @@ def fit_fresh_topics(
     X, weights = X[rows], weights[rows]
     n_topics = min(n_topics, rows.size)
     X = sp.csr_array(X.astype(model.dtype))
-    n_words = model.n_features
-    used_words = unite_words([X.indices], n_words)
+    n_all_words = model.n_features
+    used_words = unite_words([X.indices], n_all_words)
     # Narrow the model and X to the words that occur, unless most words do.
     if used_words is not None:
         model = model.restrict_to_words(used_words)
@@ -53,22 +53,22 @@ def fit_fresh_topics(
     if used_words is None:
         return stats
     # Return to the whole vocabulary, without the last column of the narrow model.
-    words = np.zeros((len(stats.arrays[0]), n_words))
-    words[:, used_words] = stats.arrays[0][:, :-1]
-    return Stats((words, *stats.arrays[1:]))
+    word_counts = np.zeros((len(stats.arrays[0]), n_all_words))
+    word_counts[:, used_words] = stats.arrays[0][:, :-1]
+    return Stats((word_counts, *stats.arrays[1:]))
 
 
 def _update_and_merge(model: HDP, batch: Any, stats: Stats, tools: MoveTools) -> Stats:
     """Return statistics after updates of all topics and merges that raise the bound."""
 
-    def update() -> tuple[Globals, Any]:
+    def update_topics() -> tuple[Globals, Any]:
         """Make a local step of all documents; return the global parameters and the result."""
         global_params = model.expectation(RunningStats(stats.arrays), batch, tools.run)
         return global_params, model.local_step(batch, global_params, 1.0, tools.run)
 
     for n_updates in UPDATES_OF_ROUNDS:
         for _ in range(n_updates):
-            global_params, result = update()
+            global_params, result = update_topics()
             stats = result.stats
         # Merge as long as the bound rises. A call of ``choose_merges`` merges each topic at most
         # once.
@@ -77,15 +77,15 @@ def _update_and_merge(model: HDP, batch: Any, stats: Stats, tools: MoveTools) ->
             changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
             # A memo holds the statistics, the entropy and the weight of the documents.
             memo: Any = tools.make_memo(model, result, batch)
-            chosen, _ = choose_merges(model, memo, changes)
-            if not chosen:
+            chosen_pairs, _ = choose_merges(model, memo, changes)
+            if not chosen_pairs:
                 break
-            merged = changes.merge(memo, chosen).stats
+            merged_stats = changes.merge(memo, chosen_pairs).stats
             # Remove the second topic of each merged pair, which is empty.
-            kept = np.delete(np.arange(len(merged.arrays[0])), pairs[chosen, 1])
-            stats = Stats(tuple(array[kept] for array in merged.arrays))
-            if len(kept) > 1:
-                global_params, result = update()
+            kept_topics = np.delete(np.arange(len(merged_stats.arrays[0])), pairs[chosen_pairs, 1])
+            stats = Stats(tuple(array[kept_topics] for array in merged_stats.arrays))
+            if len(kept_topics) > 1:
+                global_params, result = update_topics()
                 stats = result.stats
         if len(stats.arrays[0]) < 2:
             break
@@ -98,9 +98,9 @@ def _fit_annealed(
     """Fit topics to the documents by annealing to T = 1; return their statistics."""
     n_batches = min(MAX_BATCHES, max(2, weights.size // DOCUMENTS_PER_BATCH))
     model = model.resized(n_topics)
-    policy = LinearAnnealing(n_passes=HOT_PASSES).start(FitPlan(model, ANNEALED_PASSES))
-    state, sweep = tools.separate_fit(model, X, weights, policy, n_batches=n_batches)
+    policy = LinearAnnealing(n_passes=COOLING_PASSES).start(FitPlan(model, ANNEALED_PASSES))
+    state, run_pass = tools.separate_fit(model, X, weights, policy, n_batches=n_batches)
     for _ in range(ANNEALED_PASSES):
         # The second argument are the moves of the pass. Make none.
-        model, _ = sweep(model, ())
+        model, _ = run_pass(model, ())
     return state.memos.total().stats

@@ -36,20 +36,20 @@ MIN_WEIGHT = 1e-300
 # Newton's method has converged if no entry of the gradient of :func:`write_gradient` is larger.
 GRADIENT_TOLERANCE = 1e-4
 # Maximum number of Newton steps.
-N_NEWTON_STEPS = 20
+MAX_NEWTON_STEPS = 20
 # Number of Newton steps after convergence.
 N_FINAL_STEPS = 2
 # Maximum number of conjugate gradient steps in a Newton step.
-N_CONJUGATE_STEPS = 25
+MAX_CONJUGATE_STEPS = 25
 # Distance of x from each of the two points whose gradients give a finite difference.
-DIFFERENCE = 1e-4
+DIFFERENCE_DISTANCE = 1e-4
 # Arguments above this value use asymptotic series, which are exact to rounding there.
-_LARGE = 8.0
+_LARGE_ARGUMENT = 8.0
 _HALF_LOG_TWO_PI = 0.5 * np.log(2.0 * np.pi)
 
 
 @jit_inlined
-def _mean_and_complement(logit: float) -> tuple[float, float]:
+def _compute_mean_and_complement(logit: float) -> tuple[float, float]:
     """Return E[u] and 1 - E[u], given the logit of E[u].
 
     The smaller of the two is computed without a difference, so that it keeps all its digits.
@@ -62,17 +62,17 @@ def _mean_and_complement(logit: float) -> tuple[float, float]:
 @jit_inlined
 def _trigamma_excess(x: float) -> float:
     """Return ``x^2 (trigamma(x) - 1 / x)`` at x > 0, which falls from 1 at x = 0 towards 1/2."""
-    y = 1.0 / max(x, _LARGE)
+    y = 1.0 / max(x, _LARGE_ARGUMENT)
     p = polynomial(y * y, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
-    return 0.5 + y * p if x > _LARGE else x * x * trigamma(x) - x
+    return 0.5 + y * p if x > _LARGE_ARGUMENT else x * x * trigamma(x) - x
 
 
 @jit_inlined
 def _digamma_excess(x: float) -> float:
     """Return ``x (digamma(x) - log x)`` at x > 0, which rises from -1 at x = 0 towards -1/2."""
-    y = 1.0 / max(x, _LARGE)
+    y = 1.0 / max(x, _LARGE_ARGUMENT)
     p = polynomial(y * y, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
-    return -0.5 - y * p if x > _LARGE else x * (digamma(x) - log(x))
+    return -0.5 - y * p if x > _LARGE_ARGUMENT else x * (digamma(x) - log(x))
 
 
 @jit_inlined
@@ -81,13 +81,13 @@ def _gammaln_excess(x: float) -> float:
 
     The result is the error of Stirling's formula, which tends to 0 for large x.
     """
-    y = 1.0 / max(x, _LARGE)
+    y = 1.0 / max(x, _LARGE_ARGUMENT)
     p = polynomial(y * y, (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12))
-    return y * p if x > _LARGE else gammaln(x) - (x - 0.5) * log(x) + x - _HALF_LOG_TWO_PI
+    return y * p if x > _LARGE_ARGUMENT else gammaln(x) - (x - 0.5) * log(x) + x - _HALF_LOG_TWO_PI
 
 
 @jit_inlined
-def _stick_terms(
+def _compute_stick_terms(
     mean: float, complement: float, size: float, gamma: float
 ) -> tuple[float, float, float]:
     """Return ``E[log u] - log E[u]``, ``E[log(1 - u)] - log E[1 - u]`` and ``KL(q(u) || p(u))``.
@@ -114,7 +114,7 @@ def _stick_terms(
 
 
 @jit
-def stick_divergence(sticks: Array, gamma: float) -> float:
+def compute_stick_divergence(sticks: Array, gamma: float) -> float:
     """Return the sum of KL(Beta(a_k, b_k) || Beta(1, gamma)) over the sticks, in nats.
 
     Row k of ``sticks`` (K, 2) has a_k and b_k.
@@ -122,7 +122,7 @@ def stick_divergence(sticks: Array, gamma: float) -> float:
     total_divergence = 0.0
     for k in range(sticks.shape[0]):
         a, b = sticks[k]
-        _, _, divergence = _stick_terms(a / (a + b), b / (a + b), a + b, gamma)
+        _, _, divergence = _compute_stick_terms(a / (a + b), b / (a + b), a + b, gamma)
         total_divergence += divergence
     return total_divergence
 
@@ -147,7 +147,7 @@ def write_gradient(
         logit = (x[0, k] + step_length * direction[0, k]) / scale[0, k]
         # Keep the logit for the second loop, which replaces it by the derivative.
         out[1, k] = min(max(logit, -MAX_LOGIT), MAX_LOGIT)
-        mean, complement = _mean_and_complement(out[1, k])
+        mean, complement = _compute_mean_and_complement(out[1, k])
         # The pseudo-count c_k = alpha E[beta_k] of the topic.
         c = alpha * max(mean * remaining, MIN_WEIGHT)
         remaining *= complement
@@ -164,7 +164,7 @@ def write_gradient(
     for i in range(n_topics):
         k = n_topics - 1 - i
         by_log_weight = out[0, k]
-        mean, complement = _mean_and_complement(out[1, k])
+        mean, complement = _compute_mean_and_complement(out[1, k])
         log_size = (x[1, k] + step_length * direction[1, k]) / scale[1, k]
         size = exp(min(max(log_size, MIN_LOG_SIZE), MAX_LOGIT))
         a, b = mean * size, complement * size
@@ -202,19 +202,19 @@ def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, ou
     and is computed by bisection.
     """
     n_topics = usage.shape[0]
-    count, rise = np.empty(n_topics + 1), np.empty(n_topics + 1)
+    counts, rises = np.empty(n_topics + 1), np.empty(n_topics + 1)
     for k in range(n_topics):
-        count[k] = usage[k, IN_USE] + 1.0
-        rise[k] = alpha * (usage[k, SLOPE] - np.euler_gamma * (n_documents - usage[k, IN_USE]))
-    count[n_topics] = gamma
-    rise[n_topics] = -alpha * np.euler_gamma * n_documents
+        counts[k] = usage[k, IN_USE] + 1.0
+        rises[k] = alpha * (usage[k, SLOPE] - np.euler_gamma * (n_documents - usage[k, IN_USE]))
+    counts[n_topics] = gamma
+    rises[n_topics] = -alpha * np.euler_gamma * n_documents
     # The sum of the weights falls as the multiplier rises. It is at least 1 at ``low`` and at most
     # 1 at ``high``.
     low, largest_rise, total_count = -np.inf, -np.inf, 0.0
     for k in range(n_topics + 1):
-        low = max(low, rise[k] + count[k])
-        largest_rise = max(largest_rise, rise[k])
-        total_count += count[k]
+        low = max(low, rises[k] + counts[k])
+        largest_rise = max(largest_rise, rises[k])
+        total_count += counts[k]
     high = largest_rise + total_count
     for _ in range(100):
         multiplier = 0.5 * (low + high)
@@ -222,16 +222,16 @@ def write_start(usage: Array, n_documents: float, alpha: float, gamma: float, ou
             break
         sum_of_weights = 0.0
         for k in range(n_topics + 1):
-            sum_of_weights += count[k] / (multiplier - rise[k])
+            sum_of_weights += counts[k] / (multiplier - rises[k])
         if sum_of_weights > 1.0:
             low = multiplier
         else:
             high = multiplier
     # The odds of u_k are beta_k over the sum of all later weights.
-    remaining = count[n_topics] / (high - rise[n_topics])
+    remaining = counts[n_topics] / (high - rises[n_topics])
     for i in range(n_topics):
         k = n_topics - 1 - i
-        ratio = count[k] / (high - rise[k]) / remaining
+        ratio = counts[k] / (high - rises[k]) / remaining
         remaining *= 1.0 + ratio
         out[0, k] = log(ratio)
         # Given E[u], this a + b is the best if _trigamma_excess is 1/2, its limit for large a, b.
@@ -249,14 +249,14 @@ def improve_sticks(
     x changes in place. Return the largest absolute entry of the gradient at x. The method minimises
     minus the bound, with the gradient of :func:`write_gradient` and the Hessian H.
 
-    Steps end after N_NEWTON_STEPS, or before the first step that does not reduce the norm of the
+    Steps end after MAX_NEWTON_STEPS, or before the first step that does not reduce the norm of the
     gradient. Near the maximum the bound varies by less than its rounding errors, so that only the
     gradient shows progress. Once no entry of the gradient exceeds GRADIENT_TOLERANCE, N_FINAL_STEPS
     steps follow, for which the linear equations are solved more exactly.
 
-    A Newton step solves ``H step = -gradient`` by at most N_CONJUGATE_STEPS steps of conjugate
+    A Newton step solves ``H step = -gradient`` by at most MAX_CONJUGATE_STEPS steps of conjugate
     gradients. The product of H and a vector is computed from the difference of the gradients at two
-    points, at the distance DIFFERENCE on either side of x. ``scratch`` (5, 2, K) is overwritten.
+    points, DIFFERENCE_DISTANCE on either side of x. ``scratch`` (5, 2, K) is overwritten.
     """
     # Entries are computed in loops, since each expression of whole arrays would add half a second
     # of compilation.
@@ -268,39 +268,39 @@ def improve_sticks(
     for i in range(2):
         for k in range(n_topics):
             step[i, k] = 0.0
-    # Names that end in norm2 are squared norms. ``largest`` is the largest absolute entry of the
-    # gradient at x, and ``n_final`` counts the steps after convergence.
-    largest, last_gradient_norm2, n_final = 0.0, np.inf, 0
-    for n_taken in range(N_NEWTON_STEPS + 1):
+    # Names that end in norm2 are squared norms. ``largest_entry`` is the largest absolute entry of
+    # the gradient at x, and ``n_final`` counts the steps after convergence.
+    largest_entry, last_gradient_norm2, n_final = 0.0, np.inf, 0
+    for n_steps_taken in range(MAX_NEWTON_STEPS + 1):
         # Take the step if it reduces the norm of the gradient.
         write_gradient(x, 1.0, step, *constants, gradient)
-        gradient_norm2, new_largest = 0.0, 0.0
+        gradient_norm2, new_largest_entry = 0.0, 0.0
         for i in range(2):
             for k in range(n_topics):
                 gradient_norm2 += gradient[i, k] * gradient[i, k]
-                new_largest = max(new_largest, abs(gradient[i, k]))
-        if n_taken > 0 and not gradient_norm2 < last_gradient_norm2:
+                new_largest_entry = max(new_largest_entry, abs(gradient[i, k]))
+        if n_steps_taken > 0 and not gradient_norm2 < last_gradient_norm2:
             break
         last_gradient_norm2 = gradient_norm2
         # The maximum above ignores entries that are NaN.
-        largest = np.nan if np.isnan(gradient_norm2) else new_largest
+        largest_entry = np.nan if np.isnan(gradient_norm2) else new_largest_entry
         for i in range(2):
             for k in range(n_topics):
                 x[i, k] += step[i, k]
                 residual[i, k] = direction[i, k] = -gradient[i, k]
                 step[i, k] = 0.0
-        is_close = largest <= GRADIENT_TOLERANCE
-        if n_taken == N_NEWTON_STEPS or (is_close and n_final == N_FINAL_STEPS):
+        is_close = largest_entry <= GRADIENT_TOLERANCE
+        if n_steps_taken == MAX_NEWTON_STEPS or (is_close and n_final == N_FINAL_STEPS):
             break
         n_final += is_close
         # Find the next step by conjugate gradients. They end once the norm of the residual is 1e-2
         # of the norm of the gradient, or 1e-8 near the maximum.
-        smallest_norm2 = (1e-16 if is_close else 1e-4) * gradient_norm2
+        target_norm2 = (1e-16 if is_close else 1e-4) * gradient_norm2
         residual_norm2, direction_norm2 = gradient_norm2, gradient_norm2
-        for _ in range(N_CONJUGATE_STEPS):
-            if residual_norm2 <= smallest_norm2:
+        for _ in range(MAX_CONJUGATE_STEPS):
+            if residual_norm2 <= target_norm2:
                 break
-            distance = DIFFERENCE / np.sqrt(direction_norm2)
+            distance = DIFFERENCE_DISTANCE / np.sqrt(direction_norm2)
             write_gradient(x, distance, direction, *constants, gradient)
             write_gradient(x, -distance, direction, *constants, gradient_behind)
             factor, curvature = 0.5 / distance, 0.0
@@ -311,31 +311,31 @@ def improve_sticks(
                     curvature += direction[i, k] * gradient[i, k]
             if not curvature > 0.0:
                 break
-            length, last_residual_norm2 = residual_norm2 / curvature, residual_norm2
+            step_length, last_residual_norm2 = residual_norm2 / curvature, residual_norm2
             residual_norm2, direction_norm2 = 0.0, 0.0
             for i in range(2):
                 for k in range(n_topics):
-                    step[i, k] += length * direction[i, k]
-                    residual[i, k] -= length * gradient[i, k]
+                    step[i, k] += step_length * direction[i, k]
+                    residual[i, k] -= step_length * gradient[i, k]
                     residual_norm2 += residual[i, k] * residual[i, k]
             ratio = residual_norm2 / last_residual_norm2
             for i in range(2):
                 for k in range(n_topics):
                     direction[i, k] = ratio * direction[i, k] + residual[i, k]
                     direction_norm2 += direction[i, k] * direction[i, k]
-    return largest
+    return largest_entry
 
 
 @jit_allocating
 def add_pair_losses(
     indptr: IndexArray, words: IndexArray, counts: Array, row_weights: Array, topic_weights: Array,
-    table: Array, tokens: Array, pairs: IndexArray, smallest_tokens: float, start: int, stop: int,
-    loss: Array,
+    word_weights: Array, tokens: Array, pairs: IndexArray, min_tokens: float, start: int, stop: int,
+    losses: Array,
 ) -> None:  # fmt: skip
-    """Add to ``loss[p]`` the entropy of q(z), in nats, that is lost if pair p of topics merges.
+    """Add to ``losses[p]`` the entropy of q(z), in nats, that is lost if pair p of topics merges.
 
     The loss is summed over documents ``start`` to ``stop`` - 1 that have at least
-    ``smallest_tokens`` tokens of both topics a and b of the pair. Document d has the words
+    ``min_tokens`` tokens of both topics a and b of the pair. Document d has the words
     ``words[i]`` with the counts ``counts[i]`` for i from ``indptr[d]`` to ``indptr[d + 1]`` - 1.
     The share of topic k in the tokens of word v is
 
@@ -345,35 +345,35 @@ def add_pair_losses(
 
         sum_dv row_weights_d counts_dv ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b).
 
-    ``topic_weights`` and ``tokens`` are (N, K), ``table`` is (V, K), ``pairs`` is (P, 2) and
-    ``loss`` is (P,).
+    ``topic_weights`` and ``tokens`` are (N, K), ``word_weights`` is (V, K), ``pairs`` is (P, 2) and
+    ``losses`` is (P,).
     """
-    n_topics = table.shape[1]
+    n_topics = word_weights.shape[1]
     # 1 / sum_l topic_weights_dl table_vl of each word of a document, computed if a pair needs it.
-    inverse_norm = np.empty(0)
+    inverse_sums = np.empty(0)
     for d in range(start, stop):
         first, end = indptr[d], indptr[d + 1]
-        has_norms = False
+        has_sums = False
         for p in range(pairs.shape[0]):
             a, b = pairs[p, 0], pairs[p, 1]
-            if min(tokens[d, a], tokens[d, b]) < smallest_tokens:
+            if min(tokens[d, a], tokens[d, b]) < min_tokens:
                 continue
-            if not has_norms:
-                has_norms = True
-                if inverse_norm.size < end - first:
-                    inverse_norm = np.empty(end - first)
+            if not has_sums:
+                has_sums = True
+                if inverse_sums.size < end - first:
+                    inverse_sums = np.empty(end - first)
                 for j in range(end - first):
-                    norm = 0.0
+                    sum_of_products = 0.0
                     word = words[first + j]
                     for k in range(n_topics):
-                        norm += topic_weights[d, k] * table[word, k]
-                    inverse_norm[j] = 1.0 / norm
+                        sum_of_products += topic_weights[d, k] * word_weights[word, k]
+                    inverse_sums[j] = 1.0 / sum_of_products
             document_loss = 0.0
             for j in range(end - first):
                 word = words[first + j]
-                r_a = inverse_norm[j] * topic_weights[d, a] * table[word, a]
-                r_b = inverse_norm[j] * topic_weights[d, b] * table[word, b]
+                r_a = inverse_sums[j] * topic_weights[d, a] * word_weights[word, a]
+                r_b = inverse_sums[j] * topic_weights[d, b] * word_weights[word, b]
                 if min(r_a, r_b) > 0.0:
                     token_loss = r_a * log(1.0 + r_b / r_a) + r_b * log(1.0 + r_a / r_b)
                     document_loss += counts[first + j] * token_loss
-            loss[p] += row_weights[d] * document_loss
+            losses[p] += row_weights[d] * document_loss

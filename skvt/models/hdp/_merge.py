@@ -46,9 +46,9 @@ from skvt.typing import Array, IndexArray
 PAIRS_PER_TOPIC = 2
 # Largest error in nats of the approximate bound of the sticks. A merge whose approximate gain is
 # below minus this error would lower the bound, so that its exact gain is not computed.
-_MAX_ERROR = 10.0
+_MAX_APPROXIMATION_ERROR = 10.0
 # Maximum number of passes without a search for merges after a search that found no merge.
-_LONGEST_PAUSE = 3
+_MAX_PAUSE = 3
 
 
 def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int], Array]:
@@ -62,12 +62,12 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     if not len(pairs):
         return [], np.empty(0)
     scale = find_rounding_scale(compute_bound(model, memo), memo)
-    words, usage = memo.stats.arrays
-    if (occurring := find_occurring_words(words)) is not None:
-        model, words = model.restrict_to_words(occurring), narrow_columns(words, occurring)
-    evidence = model.words_evidence(words)
+    counts, usage = memo.stats.arrays
+    if (used_words := find_occurring_words(counts)) is not None:
+        model, counts = model.restrict_to_words(used_words), narrow_columns(counts, used_words)
+    evidence = model.words_evidence(counts)
     word_gains = np.array([
-        float(model.words_evidence(words[a] + words[b])) - evidence[a] - evidence[b]
+        float(model.words_evidence(counts[a] + counts[b])) - evidence[a] - evidence[b]
         for a, b in pairs
     ])  # fmt: skip
     # Approximate all gains first, since the exact bound of the sticks costs more.
@@ -85,10 +85,10 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     # Compute exact gains in the order of the approximate gains, each given the merges chosen so
     # far.
     stick_bound = sticks.best_bound(usage)
-    chosen: list[int] = []
+    chosen_pairs: list[int] = []
     merged_topics: set[int] = set()
     for p in stable_order(-gains, scale=scale):
-        if gains[p] < -_MAX_ERROR:
+        if gains[p] < -_MAX_APPROXIMATION_ERROR:
             break
         a, b = pairs[p].tolist()
         if merged_topics & {a, b}:
@@ -98,9 +98,9 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
         gains[p] = word_gains[p] + changes.entropy[p] + merged_stick_bound - stick_bound
         if exceeds(gains[p], 0.0, scale=scale):
             usage, topics, stick_bound = merged_usage, kept_topics, merged_stick_bound
-            chosen.append(int(p))
+            chosen_pairs.append(int(p))
             merged_topics |= {a, b}
-    return chosen, gains
+    return chosen_pairs, gains
 
 
 def _merge_usage(
@@ -120,10 +120,10 @@ def sum_other_memos(
     model: HDP, state: MovableState, key: Hashable
 ) -> tuple[Memo, NDArray[np.bool_]]:
     """Return the sum of all memos but the memo ``key``, and which topics it has tokens of, (K,)."""
-    total = state.memos.total()
-    others = total.plus(state.memos[key], sign=-1.0)
-    masses, all_masses = (model.component_masses(memo.stats) for memo in (others, total))
-    return others, exceeds(masses, NEGLIGIBLE_TOKENS, scale=all_masses)
+    total_memo = state.memos.total()
+    other_memo = total_memo.plus(state.memos[key], sign=-1.0)
+    masses, all_masses = (model.component_masses(memo.stats) for memo in (other_memo, total_memo))
+    return other_memo, exceeds(masses, NEGLIGIBLE_TOKENS, scale=all_masses)
 
 
 class MergeTopics(Move):
@@ -155,8 +155,8 @@ class MergeTopics(Move):
         self._ids = state.component_ids
         self._ledger = self._ledger.record_targets(self._ids).record_pass()
         if self._ledger.waiting < 0 and len(state.memos):
-            words = state.memos.total().stats.arrays[0]
-            self._pairs = find_similar_pairs(model, words)
+            word_counts = state.memos.total().stats.arrays[0]
+            self._pairs = find_similar_pairs(model, word_counts)
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that computes the changes of a batch, or None without pairs."""
@@ -184,13 +184,13 @@ class MergeTopics(Move):
             np.sum([change.entropy for change in batch_changes], axis=0),
         )
         total_memo = state.memos.total()
-        chosen, gains = choose_merges(model, total_memo, changes)
-        if chosen:
-            _merge(state, self._changes, self._pairs, chosen)
-        self.exhausted = not chosen
-        self._ledger = self._ledger.record_search(bool(chosen), _LONGEST_PAUSE)
+        chosen_pairs, gains = choose_merges(model, total_memo, changes)
+        if chosen_pairs:
+            _merge_pairs(state, self._changes, self._pairs, chosen_pairs)
+        self.exhausted = not chosen_pairs
+        self._ledger = self._ledger.record_search(bool(chosen_pairs), _MAX_PAUSE)
         scale = find_rounding_scale(compute_bound(model, total_memo), total_memo)
-        return _make_records(tools, self._pairs, chosen, gains, scale)
+        return _make_records(tools, self._pairs, chosen_pairs, gains, scale)
 
     def change_within_batch(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
@@ -201,16 +201,16 @@ class MergeTopics(Move):
         other memos are known without local steps.
         """
         total_memo = state.memos.total()
-        others, in_other_batches = sum_other_memos(model, state, key)
-        other_usage = others.stats.arrays[1]
+        other_memo, is_in_other_batches = sum_other_memos(model, state, key)
+        other_usage = other_memo.stats.arrays[1]
         self.exhausted = True
-        if in_other_batches.all() or in_other_batches.size < 2:
+        if is_in_other_batches.all() or is_in_other_batches.size < 2:
             return []
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run)
         pairs = find_similar_pairs(model, total_memo.stats.arrays[0])
         # Leave out pairs of which other batches have both topics.
-        pairs = pairs[~in_other_batches[pairs].all(axis=1)]
+        pairs = pairs[~is_in_other_batches[pairs].all(axis=1)]
         changes = compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
         other_changes = PairChanges.without_common_documents(pairs, other_usage)
         all_changes = replace(changes, usage=changes.usage + other_changes.usage)
@@ -218,43 +218,43 @@ class MergeTopics(Move):
         # Judge the merges and the new memo together, against the bound before, and divide the
         # change that is due to the new memo equally among the gains of the chosen merges.
         memo = tools.make_memo(model, result, batch)
-        new_total_memo = others.plus(memo)
+        new_total_memo = other_memo.plus(memo)
         bound_before = compute_bound(model, total_memo)
-        chosen, gains = choose_merges(model, new_total_memo, all_changes)
-        gains += (compute_bound(model, new_total_memo) - bound_before) / max(1, len(chosen))
+        chosen_pairs, gains = choose_merges(model, new_total_memo, all_changes)
+        gains += (compute_bound(model, new_total_memo) - bound_before) / max(1, len(chosen_pairs))
         scale = find_rounding_scale(bound_before, total_memo)
-        if not chosen or not exceeds(gains[chosen].sum(), 0.0, scale=scale):
+        if not chosen_pairs or not exceeds(gains[chosen_pairs].sum(), 0.0, scale=scale):
             return _make_records(tools, pairs, [], gains, scale)
         batch_changes = {
             other: PairChanges.without_common_documents(pairs, state.memos[other].stats.arrays[1])
             for other in state.memos
         }
         state.memos[key] = memo
-        _merge(state, batch_changes | {key: changes}, pairs, chosen)
+        _merge_pairs(state, batch_changes | {key: changes}, pairs, chosen_pairs)
         self.exhausted = False
-        return _make_records(tools, pairs, chosen, gains, scale)
+        return _make_records(tools, pairs, chosen_pairs, gains, scale)
 
 
 def _make_records(
-    tools: MoveTools, pairs: IndexArray, chosen: list[int], gains: Array, scale: float
+    tools: MoveTools, pairs: IndexArray, chosen_pairs: list[int], gains: Array, scale: float
 ) -> list[MoveRecord]:
     """Return a record of each chosen merge, and a single record for all other pairs."""
     records = [
         decide(gains[p], scale).record(tools.n_iter, "merge", pairs[p], MERGE_DESCRIPTION)
-        for p in chosen
+        for p in chosen_pairs
     ]
-    unmerged = [(gains[p], pairs[p]) for p in range(len(pairs)) if p not in chosen]
+    unmerged = [(gains[p], pairs[p]) for p in range(len(pairs)) if p not in chosen_pairs]
     return records + record_rejected_merges(tools.n_iter, "merge", unmerged, scale)
 
 
-def _merge(
+def _merge_pairs(
     state: MovableState, batch_changes: dict[Hashable, PairChanges], pairs: IndexArray,
-    chosen: list[int],
+    chosen_pairs: list[int],
 ) -> None:  # fmt: skip
     """Merge the chosen pairs in the memo of every batch, and remove their second topics."""
     for key, changes in batch_changes.items():
-        state.memos[key] = changes.merge(state.memos[key], chosen)
-    state.rearrange(np.delete(np.arange(state.component_ids.size), pairs[chosen, 1]))
+        state.memos[key] = changes.merge(state.memos[key], chosen_pairs)
+    state.rearrange(np.delete(np.arange(state.component_ids.size), pairs[chosen_pairs, 1]))
     state.resum()
 
 
@@ -266,21 +266,21 @@ def _compute_changes(
     return key, compute_pair_changes(model, batch, global_params, result, pairs, tools.run)
 
 
-def find_similar_pairs(model: HDP, words: Array) -> IndexArray:
+def find_similar_pairs(model: HDP, counts: Array) -> IndexArray:
     """Return pairs (P, 2) of topics with similar words, the lower number first.
 
-    ``words`` (K, V) are the word counts of the topics. The similarity of two topics is the
+    ``counts`` (K, V) are the word counts of the topics. The similarity of two topics is the
     Bhattacharyya coefficient of their mean word probabilities.
     """
-    n_topics = len(words)
-    occurring = find_occurring_words(words)
-    if occurring is not None:
-        model, words = model.restrict_to_words(occurring), narrow_columns(words, occurring)
-    root = np.sqrt(Dirichlet.mean(words + model.topic_word_prior))
-    similarity = root @ root.T
+    n_topics = len(counts)
+    used_words = find_occurring_words(counts)
+    if used_words is not None:
+        model, counts = model.restrict_to_words(used_words), narrow_columns(counts, used_words)
+    root_probabilities = np.sqrt(Dirichlet.mean(counts + model.topic_word_prior))
+    similarity = root_probabilities @ root_probabilities.T
     pairs: set[tuple[int, int]] = set()
     for k in range(n_topics):
-        others = np.delete(np.arange(n_topics), k)
-        order = others[stable_order(-similarity[k, others], scale=1.0)]
+        other_topics = np.delete(np.arange(n_topics), k)
+        order = other_topics[stable_order(-similarity[k, other_topics], scale=1.0)]
         pairs |= {(min(k, other), max(k, other)) for other in order[:PAIRS_PER_TOPIC].tolist()}
     return np.array(sorted(pairs), np.int64).reshape(-1, 2)

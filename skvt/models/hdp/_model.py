@@ -49,7 +49,7 @@ from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, 
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
 from skvt.files import COMPONENTS, in_files
 from skvt.models import Topics
-from skvt.models.hdp._sticks import Sticks, expected_weights
+from skvt.models.hdp._sticks import Sticks, compute_expected_weights
 from skvt.models.hdp._usage import (
     DOCUMENTS,
     IN_USE,
@@ -65,9 +65,9 @@ from skvt.typing import Array, IndexArray, Run
 
 # A topic is in use in a document if the document's tokens of the topic exceed this share of the
 # pseudo-count alpha E[beta_k].
-MIN_USE = 0.01
+MIN_USE_SHARE = 0.01
 # Standard deviation of the noise of initial statistics, relative to their mean.
-_NOISE = 0.1
+_START_NOISE = 0.1
 
 
 class Globals(NamedTuple):
@@ -154,8 +154,8 @@ class HDP(ConjugateModel):
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """Return ``lam = eta + S`` (K, V), and the best (a, b) of the sticks (K, 2)."""
-        words, usage = stats.as_stats().arrays
-        return words + self.prior().arrays[0], self.sticks.find_best(usage)
+        word_counts, usage = stats.as_stats().arrays
+        return word_counts + self.prior().arrays[0], self.sticks.find_best(usage)
 
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Globals:
         """Return E[log phi] of the batch's words, or of all words without a batch, and q(u)."""
@@ -176,10 +176,10 @@ class HDP(ConjugateModel):
     def log_mean_topics(self, stats: RunningStats, batch: Any) -> Array:
         """Return log E[phi] of the batch's words, (A, K)."""
         eta = self.topic_word_prior.astype(np.float64)
-        words = stats.arrays[0]
-        lam = stats.scale * words[:, batch.active].T + eta[batch.active, None]
-        totals = stats.scale * words.sum(axis=1) + eta.sum()
-        return np.log(lam / totals).astype(self.dtype)
+        word_counts = stats.arrays[0]
+        lam = stats.scale * word_counts[:, batch.active].T + eta[batch.active, None]
+        lam_sums = stats.scale * word_counts.sum(axis=1) + eta.sum()
+        return np.log(lam / lam_sums).astype(self.dtype)
 
     def document_model(self, stats: RunningStats) -> Any:
         """Return the LDA model whose prior of documents is ``alpha E[beta]`` of the K topics."""
@@ -192,7 +192,7 @@ class HDP(ConjugateModel):
 
     def weights(self, stats: RunningStats) -> Array:
         """Return the expected weights of the topics, and last of the rest, (K + 1,)."""
-        return expected_weights(self.sticks.find_best(stats.scale * stats.arrays[1]))
+        return compute_expected_weights(self.sticks.find_best(stats.scale * stats.arrays[1]))
 
     def component_masses(self, stats: Stats) -> Array:
         """Return the expected tokens of each topic, (K,)."""
@@ -205,18 +205,18 @@ class HDP(ConjugateModel):
         """
         eta = self.topic_word_prior.astype(np.float64)
         n_tokens, eta_sum = words.sum(axis=-1), eta.sum()
-        occurring = find_occurring_words(words)
-        if occurring is not None:
+        used_words = find_occurring_words(words)
+        if used_words is not None:
             # The terms of all other words cancel.
-            words, eta = words[..., occurring], eta[occurring]
+            words, eta = words[..., used_words], eta[used_words]
         log_posterior = gammaln_array(words + eta).sum(axis=-1)
         log_posterior -= gammaln(n_tokens + eta_sum)
         return log_posterior - (gammaln_array(eta).sum() - gammaln(eta_sum))
 
     def statistics_energy(self, stats: RunningStats, global_params: Globals) -> float:
         """Return the part of the documents' bound that is linear in statistics, in nats."""
-        words, usage = stats.as_stats().arrays
-        word_terms = float(np.einsum("kv,vk->", words, global_params.expected_log))
+        word_counts, usage = stats.as_stats().arrays
+        word_terms = float(np.einsum("kv,vk->", word_counts, global_params.expected_log))
         return word_terms + self.sticks.document_terms(global_params.sticks, usage)
 
     def collapsed_energy(self, stats: Stats) -> float:
@@ -225,20 +225,20 @@ class HDP(ConjugateModel):
         The part is :meth:`statistics_energy` less the divergences of q(u) and q(phi) from their
         priors.
         """
-        words, usage = stats.arrays
-        return float(self.words_evidence(words).sum()) + self.sticks.best_bound(usage)
+        word_counts, usage = stats.arrays
+        return float(self.words_evidence(word_counts).sum()) + self.sticks.best_bound(usage)
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
         """Return model and statistics for the words that occur, if most words do not occur.
 
         Otherwise return this model and ``stats``.
         """
-        occurring = find_occurring_words(stats.arrays[0])
-        if occurring is None:
+        used_words = find_occurring_words(stats.arrays[0])
+        if used_words is None:
             return self, stats
-        words, usage = stats.as_stats().arrays
-        narrow_stats = RunningStats([narrow_columns(words, occurring), usage])
-        return self.restrict_to_words(occurring), narrow_stats
+        word_counts, usage = stats.as_stats().arrays
+        narrow_stats = RunningStats([narrow_columns(word_counts, used_words), usage])
+        return self.restrict_to_words(used_words), narrow_stats
 
     def restrict_to_words(self, words: IndexArray) -> Self:
         """Return the model whose words are ``words`` and a last word that stands for all others."""
@@ -258,8 +258,8 @@ class HDP(ConjugateModel):
         order = stable_order(-usage[:, IN_USE], scale=n_documents)
         if np.array_equal(order, np.arange(order.size)):
             return None
-        before, after = self.sticks.best_bound(usage), self.sticks.best_bound(usage[order])
-        return order if exceeds(after, before) else None
+        bound, new_bound = self.sticks.best_bound(usage), self.sticks.best_bound(usage[order])
+        return order if exceeds(new_bound, bound) else None
 
     def with_merged_topics(self, groups: Sequence[IndexArray]) -> Self:
         """Return this model, which does not depend on the topics."""
@@ -271,9 +271,9 @@ class HDP(ConjugateModel):
         The number of documents that have several of these topics is not known. It is estimated as
         if topics were independent.
         """
-        words, usage = stats.arrays
+        word_counts, usage = stats.arrays
         return Stats((
-            np.stack([words[group].sum(axis=0) for group in groups]),
+            np.stack([word_counts[group].sum(axis=0) for group in groups]),
             np.stack([estimate_usage_of_union(usage[group]) for group in groups]),
         ))  # fmt: skip
 
@@ -293,7 +293,7 @@ class HDP(ConjugateModel):
         """
         sticks, alpha = global_params.sticks, self.sticks.doc_concentration
         # The last pseudo-count belongs to the rest, which LDA does not have.
-        pseudo_counts = alpha * expected_weights(sticks)
+        pseudo_counts = alpha * compute_expected_weights(sticks)
         lda_prior = pseudo_counts[:-1].astype(self.dtype)
         lda = replace(self.topics, doc_topic_prior=lda_prior, counts_tokens=True)
         is_tempered = np.ndim(inv_temp) > 0 or inv_temp != 1.0
@@ -302,32 +302,32 @@ class HDP(ConjugateModel):
             batch, topics, inv_temp, run, with_energy=with_energy or is_tempered,
             with_marginal=with_marginal, with_stats=with_stats,
         )  # fmt: skip
-        documents = _SolvedDocuments.of(batch, result, inv_temp, lda_prior.astype(np.float64))
-        bound = documents.bound(
+        solved = _SolvedDocuments.from_result(batch, result, inv_temp, lda_prior.astype(np.float64))
+        bound = solved.compute_bound(
             result.bound, pseudo_count_of_rest=pseudo_counts[-1], prior=self.sticks, sticks=sticks
         )
         energy, marginal = result.energy, result.marginal_energy
         if energy is not None:
-            energy = energy + documents.energy_of_rest(alpha)
+            energy = energy + solved.compute_energy_of_rest(alpha)
         if marginal is not None:
-            marginal = marginal + documents.energy_of_rest(alpha)
+            marginal = marginal + solved.compute_energy_of_rest(alpha)
         if not with_stats:
-            theta = documents.theta.astype(self.dtype)
+            theta = solved.theta.astype(self.dtype)
             return DocumentsResult(None, bound, energy, theta, marginal)
         weights = batch.weights.astype(np.float64)
-        active_words = result.stats.arrays[0].astype(np.float64)
-        words = np.zeros((lda_prior.size, self.n_features))
-        words[:, batch.active] = active_words.T
-        usage = documents.usage(weights, alpha)
+        active_counts = result.stats.arrays[0].astype(np.float64)
+        word_counts = np.zeros((lda_prior.size, self.n_features))
+        word_counts[:, batch.active] = active_counts.T
+        usage = solved.compute_usage(weights, alpha)
         # The entropy is the untempered bound less the terms that are linear in the statistics.
         entropy = float(weights @ bound)
         if is_tempered:
             entropy += float(weights @ ((1.0 - np.asarray(inv_temp)) * energy))
-        entropy -= float(np.einsum("ak,ak->", active_words, global_params.expected_log))
+        entropy -= float(np.einsum("ak,ak->", active_counts, global_params.expected_log))
         entropy -= self.sticks.document_terms(sticks, usage)
         return DocumentsResult(
-            Stats((words, usage)), bound, energy, documents.theta, marginal,
-            counts=documents.tokens, entropy=entropy, solved_theta=documents.solved_theta,
+            Stats((word_counts, usage)), bound, energy, solved.theta, marginal,
+            counts=solved.tokens, entropy=entropy, solved_theta=solved.solved_theta,
         )  # fmt: skip
 
     def memo_entropy(
@@ -380,19 +380,19 @@ class HDP(ConjugateModel):
 
         Without ``start``, the tokens of each word are shared evenly among topics, with noise.
         """
-        n = self.n_initial
+        n_topics = self.n_initial
         # Scale the word counts of the rows to the whole data set.
-        counts, weight = sums_of_rows(data.X, data.weights, sum_columns)
-        counts = counts * (data.total / weight)
+        all_counts, total_weight = sums_of_rows(data.X, data.weights, sum_columns)
+        all_counts = all_counts * (data.total / total_weight)
         if self.start is None:
-            noise = rng.gamma(_NOISE**-2, _NOISE**2, size=(n, self.n_features))
-            words = noise * (counts + 1.0) / n
+            noise = rng.gamma(_START_NOISE**-2, _START_NOISE**2, size=(n_topics, self.n_features))
+            word_counts = noise * (all_counts + 1.0) / n_topics
         else:
-            words = self.start * (max(float(counts.sum()), 1.0) / n)
-        usage = np.zeros((n, N_COLUMNS))
-        usage[:, IN_USE] = data.total / n
+            word_counts = self.start * (max(float(all_counts.sum()), 1.0) / n_topics)
+        usage = np.zeros((n_topics, N_COLUMNS))
+        usage[:, IN_USE] = data.total / n_topics
         usage[:, DOCUMENTS] = data.total
-        return RunningStats([words, usage])
+        return RunningStats([word_counts, usage])
 
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
@@ -402,12 +402,12 @@ class HDP(ConjugateModel):
         The standard deviation of the noise of a word count is ``share`` of the count, and the noise
         lowers a count by at most half. The usage has no noise.
         """
-        words, usage = stats.as_stats().arrays
-        noise = np.zeros_like(words)
-        occurring = np.flatnonzero(words.any(axis=0))
-        words = words[:, occurring]
-        drawn = share * words * rng.standard_normal(words.shape)
-        noise[:, occurring] = np.maximum(drawn, -0.5 * words)
+        word_counts, usage = stats.as_stats().arrays
+        noise = np.zeros_like(word_counts)
+        used_words = np.flatnonzero(word_counts.any(axis=0))
+        word_counts = word_counts[:, used_words]
+        drawn_noise = share * word_counts * rng.standard_normal(word_counts.shape)
+        noise[:, used_words] = np.maximum(drawn_noise, -0.5 * word_counts)
         return Stats((noise, np.zeros_like(usage)))
 
     # --------------------------------------------------------------------------- predictions
@@ -416,14 +416,14 @@ class HDP(ConjugateModel):
         return np.asarray(self.topics.log_predictive(batch, proportions, topics, run))
 
 
-def find_occurring_words(words: Array) -> IndexArray | None:
-    """Return the words that have a count in ``words`` (..., V).
+def find_occurring_words(word_counts: Array) -> IndexArray | None:
+    """Return the words that have a count in ``word_counts`` (..., V).
 
     Return None if these are at least half of the words, so that leaving out the others would save
     little.
     """
-    occurring = np.flatnonzero(words.reshape(-1, words.shape[-1]).any(axis=0))
-    return occurring if 2 * occurring.size < words.shape[-1] else None
+    used_words = np.flatnonzero(word_counts.reshape(-1, word_counts.shape[-1]).any(axis=0))
+    return used_words if 2 * used_words.size < word_counts.shape[-1] else None
 
 
 def unite_words(word_lists: Iterable[IndexArray], n_words: int) -> IndexArray | None:
@@ -435,11 +435,11 @@ def unite_words(word_lists: Iterable[IndexArray], n_words: int) -> IndexArray | 
     return distinct if 2 * distinct.size < n_words else None
 
 
-def narrow_columns(words: Array, columns: IndexArray) -> Array:
+def narrow_columns(word_counts: Array, columns: IndexArray) -> Array:
     """Return ``columns`` of the counts (K, V), and last the sum over all other columns."""
-    kept = words[:, columns]
-    others = np.maximum(words.sum(axis=1) - kept.sum(axis=1), 0.0)
-    return np.column_stack([kept, others])
+    kept_counts = word_counts[:, columns]
+    other_counts = np.maximum(word_counts.sum(axis=1) - kept_counts.sum(axis=1), 0.0)
+    return np.column_stack([kept_counts, other_counts])
 
 
 @dataclass(frozen=True)
@@ -463,7 +463,7 @@ class _SolvedDocuments:
     in_use: NDArray[np.bool_]
 
     @classmethod
-    def of(
+    def from_result(
         cls, batch: Any, result: LocalResult, inv_temp: Any, pseudo_counts: Array
     ) -> "_SolvedDocuments":
         """Return the documents, given the LDA result of their local step.
@@ -471,7 +471,7 @@ class _SolvedDocuments:
         The topics in use, and the points at which tangents touch, follow from theta.
         """
         solved_theta = result.q.astype(np.float64)
-        in_use = solved_theta - pseudo_counts > MIN_USE * pseudo_counts
+        in_use = solved_theta - pseudo_counts > MIN_USE_SHARE * pseudo_counts
         theta = np.where(in_use, solved_theta, pseudo_counts)
         assert result.counts is not None
         inv_temp = np.asarray(inv_temp, np.float64)
@@ -484,12 +484,12 @@ class _SolvedDocuments:
         """Tokens of topics times the inverse temperature, (n, K)."""
         return self.tokens * (self.inv_temp if self.inv_temp.ndim == 0 else self.inv_temp[:, None])
 
-    def energy_of_rest(self, alpha: float) -> Array:
+    def compute_energy_of_rest(self, alpha: float) -> Array:
         """Return the change of energies of documents due to the proportions of the rest, (n,)."""
         change = psi(self.pseudo_counts.sum() + self.lengths) - psi(alpha + self.lengths)
         return np.asarray(self.lengths / self.inv_temp * change)
 
-    def bound(
+    def compute_bound(
         self, lda_bound: Array, *, pseudo_count_of_rest: float, prior: Sticks, sticks: Array
     ) -> Array:
         """Return each document's part of L in nats, (n,), given its bound in LDA with K topics.
@@ -506,16 +506,16 @@ class _SolvedDocuments:
         bound += constant + prior.log_normalizer_bound(sticks)
         # LDA has tangents at theta for all topics. Move the tangents of topics that are not in use
         # to their pseudo-counts.
-        moved = (self.solved_theta != self.pseudo_counts) & ~self.in_use
-        document, topic = np.nonzero(moved)
+        is_moved = (self.solved_theta != self.pseudo_counts) & ~self.in_use
+        document, topic = np.nonzero(is_moved)
         if document.size:
-            c = self.pseudo_counts[topic] + self.tempered_tokens[document, topic]
+            c_dk = self.pseudo_counts[topic] + self.tempered_tokens[document, topic]
             points = self.solved_theta[document, topic], self.pseudo_counts[topic]
-            at_theta, at_pseudo_count = (gammaln(x) + (c - x) * psi(x) for x in points)
+            at_theta, at_pseudo_count = (gammaln(x) + (c_dk - x) * psi(x) for x in points)
             np.add.at(bound, document, at_pseudo_count - at_theta)
         return np.asarray(bound)
 
-    def usage(self, weights: Array, alpha: float) -> Array:
+    def compute_usage(self, weights: Array, alpha: float) -> Array:
         """Return the documents' usage of topics, (K, 5), see :mod:`skvt.models.hdp._usage`."""
         usage = np.empty((self.pseudo_counts.size, N_COLUMNS))
         document, topic = np.nonzero(self.in_use)

@@ -18,7 +18,7 @@ from skvt.contracts import LocalResult
 from skvt.expfam import Stats
 from skvt.models.hdp._kernels import add_pair_losses
 from skvt.models.hdp._model import HDP, Globals
-from skvt.models.hdp._sticks import expected_weights
+from skvt.models.hdp._sticks import compute_expected_weights
 from skvt.models.hdp._usage import DOCUMENTS, IN_USE, N_COLUMNS, SLOPE, TRACES
 from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
@@ -43,18 +43,18 @@ class PairChanges:
     # (P,): change of the memo's entropy in nats.
     entropy: Array
 
-    def merge(self, memo: Any, chosen: list[int]) -> Any:
-        """Return the memo after the ``chosen`` pairs have merged; their second topics are empty."""
-        words, usage = (array.copy() for array in memo.stats.arrays)
-        for p in chosen:
+    def merge(self, memo: Any, chosen_pairs: list[int]) -> Any:
+        """Return the memo after ``chosen_pairs`` have merged; their second topics are empty."""
+        word_counts, usage = (array.copy() for array in memo.stats.arrays)
+        for p in chosen_pairs:
             kept, removed = self.pairs[p]
-            words[kept] += words[removed]
-            words[removed] = 0.0
+            word_counts[kept] += word_counts[removed]
+            word_counts[removed] = 0.0
             usage[kept] = self.merged_usage(p, usage[[kept, removed]])
             # The columns before DOCUMENTS are SLOPE, TRACES and IN_USE.
             usage[removed, :DOCUMENTS] = 0.0
-        entropy = memo.entropy + self.entropy[chosen].sum()
-        return replace(memo, stats=Stats((words, usage)), entropy=entropy)
+        entropy = memo.entropy + self.entropy[chosen_pairs].sum()
+        return replace(memo, stats=Stats((word_counts, usage)), entropy=entropy)
 
     def merged_usage(self, p: int, pair_usage: Array) -> Array:
         """Return the usage (5,) of pair p after its merge, given the usage of both topics (2, 5).
@@ -83,7 +83,7 @@ def compute_pair_changes(
     """Compute how each merge changes the memo of a batch, from its local step at T = 1."""
     assert result.counts is not None
     # Leave out the last weight, which belongs to all topics that are not represented.
-    weights_of_topics = expected_weights(global_params.sticks)[:-1]
+    weights_of_topics = compute_expected_weights(global_params.sticks)[:-1]
     pseudo_counts = model.sticks.doc_concentration * weights_of_topics
     # Round the pseudo-counts as the local step does, so that they equal ``theta`` of topics
     # that are not in use.
@@ -92,28 +92,28 @@ def compute_pair_changes(
     weights = batch.weights.astype(np.float64)
     # ``theta`` has the points at which tangents touch: the pseudo-count of a topic that is not in
     # use, and a larger number for a topic in use.
-    in_use = theta != pseudo_counts
+    is_in_use = theta != pseudo_counts
     # The tangent of log Gamma at theta, evaluated at pseudo-count + tokens, is psi(theta) times the
     # pseudo-count plus the constant log Gamma(theta) + (tokens - theta) psi(theta). Sum the
     # constants of each topic over documents.
-    document, topic = np.nonzero(in_use)
+    document, topic = np.nonzero(is_in_use)
     topic_theta, topic_tokens = theta[document, topic], tokens[document, topic]
     constants = gammaln(topic_theta) + (topic_tokens - topic_theta) * psi(topic_theta)
-    constants_of_topics = np.zeros(in_use.shape[1])
+    constants_of_topics = np.zeros(is_in_use.shape[1])
     np.add.at(constants_of_topics, topic, weights[document] * constants)
     entropy = -constants_of_topics[pairs[:, 0]] - constants_of_topics[pairs[:, 1]]
     # Compute the usage of each merged topic, and replace the constants of both topics by the
     # constant of the tangent at the sum of their theta.
     usage = np.zeros((len(pairs), N_COLUMNS))
     for p, (a, b) in enumerate(pairs):
-        either_in_use = in_use[:, a] | in_use[:, b]
-        merged_theta = theta[either_in_use, a] + theta[either_in_use, b]
+        is_either_in_use = is_in_use[:, a] | is_in_use[:, b]
+        merged_theta = theta[is_either_in_use, a] + theta[is_either_in_use, b]
         merged_tokens = tokens[:, a] + tokens[:, b]
-        slope, weights_in_use = psi(merged_theta), weights[either_in_use]
+        slope, weights_in_use = psi(merged_theta), weights[is_either_in_use]
         usage[p, SLOPE] = weights_in_use @ slope
-        usage[p, TRACES] = weights[~either_in_use] @ merged_tokens[~either_in_use]
+        usage[p, TRACES] = weights[~is_either_in_use] @ merged_tokens[~is_either_in_use]
         usage[p, IN_USE] = weights_in_use.sum()
-        excess = merged_tokens[either_in_use] - merged_theta
+        excess = merged_tokens[is_either_in_use] - merged_theta
         entropy[p] += weights_in_use @ (gammaln(merged_theta) + excess * slope)
     entropy -= _compute_entropy_losses(model, batch, global_params, result, pairs, run)
     return PairChanges(pairs, usage, entropy)
@@ -123,16 +123,16 @@ def _compute_entropy_losses(
     model: HDP, batch: Any, global_params: Globals, result: LocalResult, pairs: IndexArray, run: Run
 ) -> Array:
     """Return the entropy of q(z) that is lost if each pair merges, (P,), in nats."""
-    table = global_params.expected_log
-    table = np.exp(table - table.max(axis=1, keepdims=True))
+    word_weights = global_params.expected_log
+    word_weights = np.exp(word_weights - word_weights.max(axis=1, keepdims=True))
     # Responsibilities follow from the theta of the local step, not from the points of tangents.
     topic_weights = psi(result.solved_theta)  # type: ignore[attr-defined]
     topic_weights = np.exp(topic_weights - topic_weights.max(axis=1, keepdims=True))
     counts, row_weights = batch.counts.astype(np.float64), batch.weights.astype(np.float64)
     pairs = np.ascontiguousarray(pairs, np.int64)
     shared_arguments = (
-        batch.indptr, batch.words, counts, row_weights, topic_weights, table, result.counts, pairs,
-        NEGLIGIBLE_TOKENS,
+        batch.indptr, batch.words, counts, row_weights, topic_weights, word_weights, result.counts,
+        pairs, NEGLIGIBLE_TOKENS,
     )  # fmt: skip
     tasks = [
         (*shared_arguments, rows.start, rows.stop, np.zeros(len(pairs)))
@@ -140,4 +140,4 @@ def _compute_entropy_losses(
     ]
     # Each task adds to its last argument.
     run(add_pair_losses, tasks)
-    return np.sum([loss for *_, loss in tasks], axis=0)
+    return np.sum([losses for *_, losses in tasks], axis=0)

@@ -27,8 +27,8 @@ from skvt.models.hdp._kernels import (
     MAX_LOGIT,
     MIN_LOG_SIZE,
     MIN_WEIGHT,
+    compute_stick_divergence,
     improve_sticks,
-    stick_divergence,
     write_gradient,
     write_start,
 )
@@ -38,14 +38,14 @@ from skvt.typing import Array
 # Newton's method has failed if an entry of the gradient is larger. L-BFGS then replaces it.
 _FAILED_GRADIENT = 1e-2
 # Maximum number of evaluations by L-BFGS.
-_N_EVALUATIONS = 500
+_MAX_EVALUATIONS = 500
 # Smallest logit of E[u_k], and smallest log(a_k + b_k), as a column (2, 1).
-_MIN_X = np.array([[-MAX_LOGIT], [MIN_LOG_SIZE]])
+_LOWER_LIMITS = np.array([[-MAX_LOGIT], [MIN_LOG_SIZE]])
 # Range of learned concentrations.
 _LEARNED_RANGE = 1e-3, 1e3
 
 
-def expected_weights(sticks: Array) -> Array:
+def compute_expected_weights(sticks: Array) -> Array:
     """Return ``E[beta_k]``, and last E[beta_rest], (K + 1,)."""
     a, b = sticks.T
     mean, complement = a / (a + b), b / (a + b)
@@ -53,7 +53,7 @@ def expected_weights(sticks: Array) -> Array:
     return np.maximum(np.append(mean, 1.0) * remaining, MIN_WEIGHT)
 
 
-def _expected_logs(sticks: Array) -> tuple[Array, Array]:
+def _compute_expected_logs(sticks: Array) -> tuple[Array, Array]:
     """Return ``E[log u_k]`` and ``E[log(1 - u_k)]``, (K,) each."""
     a, b = sticks.T
     return psi(a) - psi(a + b), psi(b) - psi(a + b)
@@ -79,7 +79,7 @@ class Sticks:
         ``log c_D(alpha beta) >= K log alpha + sum_{k <= K+1} log beta_k`` for every alpha, the last
         sum being ``sum_k [log u_k + (K + 1 - k) log(1 - u_k)]``; see doc/guide/memoized_hdp.md.
         """
-        log_u, log_complement = _expected_logs(sticks)
+        log_u, log_complement = _compute_expected_logs(sticks)
         n_topics = len(sticks)
         coefficients = np.arange(n_topics, 0, -1)
         log_alpha = np.log(self.doc_concentration)
@@ -97,7 +97,7 @@ class Sticks:
         alpha = self.doc_concentration
         n_documents, length_slope = find_document_totals(usage)
         # Pseudo-counts of the K topics, and last of the rest, which has no tokens.
-        c = alpha * expected_weights(sticks)
+        c = alpha * compute_expected_weights(sticks)
         tangents = c[:-1] @ usage[:, SLOPE] + usage[:, TRACES] @ psi(c[:-1])
         # Number of documents that do not use a topic, for the K topics and the rest.
         n_without = np.append(n_documents - usage[:, IN_USE], n_documents)
@@ -111,7 +111,7 @@ class Sticks:
 
     def bound(self, sticks: Array, usage: Array) -> float:
         """Return :meth:`document_terms` less KL(q(u) || p(u)), in nats."""
-        divergence = stick_divergence(np.ascontiguousarray(sticks), self.concentration)
+        divergence = compute_stick_divergence(np.ascontiguousarray(sticks), self.concentration)
         return self.document_terms(sticks, usage) - float(divergence)
 
     def find_best(self, usage: Array) -> Array:
@@ -125,8 +125,8 @@ class Sticks:
 
     def approximate_best_bound(self, usage: Array) -> float:
         """Return :meth:`bound` near its maximum, which costs much less than the maximum."""
-        problem = _Problem.of(self, usage)
-        return self.bound(problem.sticks(problem.start()), usage)
+        problem = _Problem.from_usage(self, usage)
+        return self.bound(problem.to_sticks(problem.make_start()), usage)
 
     # --------------------------------------------------------------- learned concentrations
     def with_learned(
@@ -140,18 +140,18 @@ class Sticks:
         gamma, alpha = self.concentration, self.doc_concentration
         if concentration:
             # The bound contains sum_k (log gamma + (gamma - 1) E[log(1 - u_k)]).
-            _, log_complement = _expected_logs(sticks)
+            _, log_complement = _compute_expected_logs(sticks)
             gamma = float(np.clip(-len(sticks) / log_complement.sum(), *_LEARNED_RANGE))
         if doc_concentration:
-            alpha = self._best_doc_concentration(sticks, usage)
+            alpha = self._find_best_doc_concentration(sticks, usage)
         return Sticks(gamma, alpha)
 
-    def _best_doc_concentration(self, sticks: Array, usage: Array) -> float:
+    def _find_best_doc_concentration(self, sticks: Array, usage: Array) -> float:
         """Return the best alpha within a factor e of the present alpha, by maximising the bound."""
 
         def loss(log_alpha: Array) -> float:
-            changed = Sticks(self.concentration, float(np.exp(log_alpha[0])))
-            return -changed.document_terms(sticks, usage)
+            changed_sticks = Sticks(self.concentration, float(np.exp(log_alpha[0])))
+            return -changed_sticks.document_terms(sticks, usage)
 
         start = np.log([self.doc_concentration])
         bounds = [(start[0] - 1.0, start[0] + 1.0)]
@@ -165,17 +165,17 @@ def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
     """Return the result of :meth:`Sticks.find_best`, and cache it by the bytes of usage."""
     # Copy the array, since numba compiles anew for an array that is not writeable.
     usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS).copy()
-    problem = _Problem.of(prior, usage)
-    x, largest_gradient = problem.improve(problem.start())
+    problem = _Problem.from_usage(prior, usage)
+    x, largest_gradient = problem.run_newton(problem.make_start())
     # The comparison is negated because the gradient may be NaN.
     if not largest_gradient <= _FAILED_GRADIENT:
         optimum = minimize(
-            problem.loss, x, jac=True, method="L-BFGS-B",
-            options={"maxfun": _N_EVALUATIONS, "maxiter": _N_EVALUATIONS, "ftol": 1e-13,
+            problem.compute_loss, x, jac=True, method="L-BFGS-B",
+            options={"maxfun": _MAX_EVALUATIONS, "maxiter": _MAX_EVALUATIONS, "ftol": 1e-13,
                      "gtol": GRADIENT_TOLERANCE, "maxcor": 20},
         )  # fmt: skip
-        x, _ = problem.improve(optimum.x)
-    sticks = problem.sticks(x)
+        x, _ = problem.run_newton(optimum.x)
+    sticks = problem.to_sticks(x)
     sticks.flags.writeable = False
     return sticks
 
@@ -194,33 +194,33 @@ class _Problem:
     scale: Array
 
     @classmethod
-    def of(cls, prior: Sticks, usage: Array) -> "_Problem":
+    def from_usage(cls, prior: Sticks, usage: Array) -> "_Problem":
         """Return the problem, scaled by the number of documents that use each topic."""
         scale = np.stack([np.sqrt(usage[:, IN_USE] + 1.0), np.ones(len(usage))])
         n_documents, _ = find_document_totals(usage)
         constants = usage, n_documents, prior.doc_concentration, prior.concentration
         return cls(prior, constants, scale)
 
-    def start(self) -> Array:
+    def make_start(self) -> Array:
         """Return the starting point of :func:`~skvt.models.hdp._kernels.write_start`, (2 K,)."""
         x = np.empty_like(self.scale)
         write_start(*self.constants, x)
         return (x * self.scale).ravel()
 
-    def sticks(self, x: Array) -> Array:
+    def to_sticks(self, x: Array) -> Array:
         """Return (a_k, b_k), shape (K, 2), with x clipped to its limits."""
-        logit, log_size = np.clip(x.reshape(2, -1) / self.scale, _MIN_X, MAX_LOGIT)
+        logit, log_size = np.clip(x.reshape(2, -1) / self.scale, _LOWER_LIMITS, MAX_LOGIT)
         return np.exp(log_size)[:, None] * np.stack([expit(logit), expit(-logit)], axis=1)
 
-    def loss(self, x: Array) -> tuple[float, Array]:
+    def compute_loss(self, x: Array) -> tuple[float, Array]:
         """Return minus the bound, and the gradient of minus the bound, (2 K,)."""
-        loss = -self.prior.bound(self.sticks(x), self.constants[0])
+        loss = -self.prior.bound(self.to_sticks(x), self.constants[0])
         x, gradient = x.reshape(2, -1), np.empty_like(self.scale)
         # A step of length 0 evaluates the gradient at x itself, whatever its direction.
         write_gradient(x, 0.0, x, self.scale, *self.constants, gradient)
         return loss, gradient.ravel()
 
-    def improve(self, x: Array) -> tuple[Array, float]:
+    def run_newton(self, x: Array) -> tuple[Array, float]:
         """Return x after Newton steps, and the largest absolute entry of its gradient."""
         x = np.array(x).reshape(2, -1)
         largest_gradient = improve_sticks(x, self.scale, *self.constants, np.empty((5, *x.shape)))
