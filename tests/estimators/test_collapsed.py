@@ -38,7 +38,7 @@ def auto(**params):
 
 @pytest.fixture(params=[3, 1], ids=["dense", "sparse"])
 def most_dense(request, monkeypatch):
-    monkeypatch.setattr(of_topics, "MAX_DENSE", request.param)
+    monkeypatch.setattr(of_topics, "MAX_DENSE_TOPICS", request.param)
 
 
 @pytest.fixture

@@ -198,7 +198,7 @@ def test_bound_equals_the_sum_over_all_assignments(toy, b):
 def test_batch_inference_equals_dense_coordinate_ascent(
     start_at, monkeypatch, n_topics, temperature
 ):
-    monkeypatch.setattr(_lda, "PRUNE", 0.0)
+    monkeypatch.setattr(_lda, "MAX_THRESHOLD", 0.0)
     X = corpus(0, n=12)
     X[3] = 0.0  # This document is empty.
     X[4] *= 0.5  # Counts may have fractions.
@@ -252,7 +252,7 @@ def test_proportions_are_a_fixed_point_of_cvb0_given_the_mean_topics():
 def test_annealed_batch_inference_equals_dense_coordinate_ascent(
     start_at, monkeypatch, replication
 ):
-    monkeypatch.setattr(_lda, "PRUNE", 0.0)
+    monkeypatch.setattr(_lda, "MAX_THRESHOLD", 0.0)
     monkeypatch.setattr(RunningStats, "jitter", lambda self, relative, rng: None)
     X = corpus(0, n=12)
     alpha, eta = np.full(4, 0.4), np.full(X.shape[1], 0.2)
@@ -279,7 +279,7 @@ def test_annealed_batch_inference_equals_dense_coordinate_ascent(
 
 @pytest.mark.parametrize("temperature, shape", [(1.0, ()), (1.4, (3, 30))])
 def test_one_minibatch_makes_the_natural_gradient_step(start_at, monkeypatch, temperature, shape):
-    monkeypatch.setattr(_lda, "PRUNE", 0.0)
+    monkeypatch.setattr(_lda, "MAX_THRESHOLD", 0.0)
     X = corpus(3, n=12)
     alpha, eta = np.full(3, 0.5), np.random.default_rng(5).uniform(0.1, 0.5, shape)
     lam = random_topics(4, 3, X.shape[1])
@@ -421,7 +421,7 @@ def test_leaving_out_small_topics_hardly_changes_the_bound(
         lam = np.random.default_rng(17).gamma(100.0, 0.01, size=lam.shape)
     model = LDA(np.full(n_topics, alpha), np.full(100, 0.1), 1000, 1e-8)
     pruned, statistics = step(model, X, lam, b)
-    monkeypatch.setattr(_lda, "PRUNE", 0.0)
+    monkeypatch.setattr(_lda, "MAX_THRESHOLD", 0.0)
     full, full_statistics = step(model, X, lam, b)
     assert abs(pruned.bound.sum() / full.bound.sum() - 1.0) < 1e-4
     assert np.abs(statistics - full_statistics).sum() < 0.02 * full_statistics.sum()

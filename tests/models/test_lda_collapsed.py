@@ -75,7 +75,7 @@ def sampled(model, X, n_sweeps):
 def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_topics, dense):
     # The tokens of one group know all changes at once.
     monkeypatch.setattr(_collapsed, "MAX_GROUPS", 1)
-    monkeypatch.setattr(_collapsed, "MAX_DENSE", 2 if dense else 1)
+    monkeypatch.setattr(_collapsed, "MAX_DENSE_TOPICS", 2 if dense else 1)
     X = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 1.0]])
     eta = np.stack([ETA, ETA[::-1] + 0.3]) if of_topics else np.stack([ETA, ETA])
     model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T) if of_topics else ETA)
@@ -91,7 +91,7 @@ def test_topics_of_all_lines_have_the_law_that_enumeration_gives_them(monkeypatc
     X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
     eta = np.stack([np.linspace(0.2, 1.0, alpha.size), np.linspace(0.9, 0.3, alpha.size)], axis=1)
     if not dense:
-        monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
+        monkeypatch.setattr(_collapsed, "MAX_DENSE_TOPICS", 1)
         eta = np.tile([0.2, 0.9], (alpha.size, 1))
     model = CollapsedLDA(alpha, np.ascontiguousarray(eta.T) if dense else eta[0])
     # The standard error is .007 at most.
@@ -101,7 +101,7 @@ def test_topics_of_all_lines_have_the_law_that_enumeration_gives_them(monkeypatc
 
 @pytest.mark.slow
 def test_topics_of_all_ranges_have_the_law_of_the_prior(monkeypatch):
-    monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
+    monkeypatch.setattr(_collapsed, "MAX_DENSE_TOPICS", 1)
     # The prior alone determines the topic of a single token.
     alpha = np.full(2 * TOPICS_PER_RANGE + 3, 1e-3)
     alpha[5], alpha[TOPICS_PER_RANGE + 7], alpha[-1] = 0.4, 1.0, 0.6
@@ -113,7 +113,7 @@ def test_topics_of_all_ranges_have_the_law_of_the_prior(monkeypatch):
 @pytest.mark.parametrize("dense", [True, False])
 def test_tokens_follow_the_probabilities_of_given_topics(monkeypatch, dense):
     n_topics = 2 * TOPICS_PER_RANGE + 3
-    monkeypatch.setattr(_collapsed, "MAX_DENSE", n_topics - (not dense))
+    monkeypatch.setattr(_collapsed, "MAX_DENSE_TOPICS", n_topics - (not dense))
     rng = np.random.default_rng(0)
     n = rng.poisson(0.5, (2, n_topics)) * 10.0
     model = CollapsedLDA(np.full(n_topics, 0.1), np.array([0.5, 2.0]))
@@ -164,7 +164,7 @@ def test_a_token_does_not_count_for_its_own_topic():
 @pytest.mark.quick_cases("True")
 @pytest.mark.parametrize("dense", [True, False])
 def test_statistics_count_the_drawn_topics(monkeypatch, dense):
-    monkeypatch.setattr(_collapsed, "MAX_DENSE", 3 if dense else 1)
+    monkeypatch.setattr(_collapsed, "MAX_DENSE_TOPICS", 3 if dense else 1)
     monkeypatch.setattr(_collapsed, "DOCUMENTS_PER_STREAM", 5)
     rng = np.random.default_rng(0)
     X = sp.csr_array(rng.poisson(1.0, (30, 12)).astype(float))
@@ -195,7 +195,7 @@ def test_statistics_count_the_drawn_topics(monkeypatch, dense):
 
 
 def test_documents_count_as_many_topics_as_they_have_tokens(monkeypatch):
-    monkeypatch.setattr(_collapsed, "MAX_DENSE", 1)
+    monkeypatch.setattr(_collapsed, "MAX_DENSE_TOPICS", 1)
     n_topics = 40 * LANES
     model = CollapsedLDA(np.full(n_topics, 1.0), np.full(LANES, 0.1))
     *_, (result, _) = sweeps_of(model, batch_of(model, np.ones((20, LANES))), 3)

@@ -12,7 +12,7 @@ from scipy.stats import gamma, norm
 from skvt._compiled import run_serially
 from skvt.models import Topics
 from skvt.models.lda import LDA, CollapsedLDA, DocumentRegression, LDAGivenTopics
-from skvt.models.lda._covariates import RADIUS, RATE, SHAPE
+from skvt.models.lda._covariates import MAX_CHANGE, RATE, SHAPE
 from skvt.rows import Documents
 
 N, K = 40, 3
@@ -94,7 +94,7 @@ def test_the_parabola_stays_below_the_bound_within_the_radius(rng):
         of_gamma = own.alpha(DESIGN) + COUNTS
         h = own.statistics(DESIGN, WEIGHTS, of_gamma)
         step = rng.standard_normal(own.coef.shape)
-        step *= RADIUS / abs(DESIGN @ step).max(axis=0)
+        step *= MAX_CHANGE / abs(DESIGN @ step).max(axis=0)
         rise = bound(own.coef + step, of_gamma) - bound(own.coef, of_gamma)
         assert parabola(h, own.coef + step) - parabola(h, own.coef) <= rise + 1e-9
 
@@ -105,7 +105,7 @@ def test_a_step_raises_the_bound_and_stays_within_the_radius(rng):
         of_gamma = own.alpha(DESIGN) + COUNTS
         mean = own.statistics(DESIGN, WEIGHTS, of_gamma) / WEIGHTS.sum()
         new = own.take_step(mean)
-        assert abs(DESIGN @ (new.coef - own.coef)).max() <= RADIUS * (1.0 + 1e-9)
+        assert abs(DESIGN @ (new.coef - own.coef)).max() <= MAX_CHANGE * (1.0 + 1e-9)
         before = bound(own.coef, of_gamma) + own.log_prior()
         assert bound(new.coef, of_gamma) + new.log_prior() > before
 

@@ -104,7 +104,7 @@ def test_topics_are_exchanged_only_where_their_priors_are_the_same():
 
 @pytest.mark.parametrize("most", [50, 400])
 def test_an_accepted_move_raises_the_bound_and_keeps_the_tokens(most, monkeypatch):
-    monkeypatch.setattr(_split_merge, "SAMPLE", most)
+    monkeypatch.setattr(_split_merge, "MAX_SAMPLE_SIZE", most)
     _, data, S = stuck_corpus()
     state, record = moved(data, S)
     after = state.stats.as_stats().arrays[0]
@@ -150,7 +150,7 @@ def blocks(kinds, lengths, seed):
 
 def test_a_search_does_not_depend_on_a_pattern_in_the_order_of_rows(monkeypatch):
     # Every other row is of the topics that are one, and the rest is of the other topics.
-    monkeypatch.setattr(_split_merge, "SAMPLE", 200)
+    monkeypatch.setattr(_split_merge, "MAX_SAMPLE_SIZE", 200)
     kinds = np.stack([np.arange(200) % 2, 2 + np.arange(200) % 4]).T.ravel()
     X, topics = blocks(kinds, np.full(6, 40), seed=0)
     beta = np.stack([topics[0], topics[1], topics[2], topics[2], topics[3] + topics[4], topics[5]])
@@ -164,7 +164,7 @@ def test_a_search_does_not_depend_on_a_pattern_in_the_order_of_rows(monkeypatch)
 @pytest.mark.parametrize("seed", range(4))
 def test_topics_that_the_sample_misses_stay(seed, monkeypatch):
     # Two topics have three long documents each, and the sample has a tenth of the documents.
-    monkeypatch.setattr(_split_merge, "SAMPLE", 30)
+    monkeypatch.setattr(_split_merge, "MAX_SAMPLE_SIZE", 30)
     kinds = np.repeat(np.arange(6), [25, 25, 122, 122, 3, 3])
     X, topics = blocks(kinds, np.array([20, 20, 40, 40, 900, 900]), seed)
     S = np.stack([topics[k] * X[kinds == k].sum() for k in range(6)])
@@ -320,7 +320,7 @@ def test_documents_of_two_topics_are_divided_by_topic():
 
 def test_the_gain_of_a_split_is_a_difference_of_bounds(monkeypatch):
     # One update starts from given groups. Short documents do not determine their topics.
-    monkeypatch.setattr(_split_merge, "MIXTURE_STEPS", 1)
+    monkeypatch.setattr(_split_merge, "N_MIXTURE_STEPS", 1)
     rng = np.random.default_rng(3)
     counts = rng.multinomial(4, [0.4, 0.3, 0.2, 0.1], size=9).astype(float)
     counts[:4] = counts[:4, ::-1]

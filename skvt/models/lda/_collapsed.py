@@ -37,7 +37,7 @@ from skvt.typing import Array, IndexArray, Run
 MAX_GROUPS = 8
 # Each group has a copy of the counts. There are more than two groups only if all copies together
 # have at most this number of entries per token of the batch.
-COUNTS_PER_TOKEN = 3
+MAX_COUNTS_PER_TOKEN = 3
 # Maximum number of documents of a group whose draws are interleaved, so that the processor need not
 # wait for the result of one draw before it begins the next.
 MAX_STREAMS = 4
@@ -47,7 +47,7 @@ MAX_STREAMS = 4
 DOCUMENTS_PER_STREAM = 16
 # The dense sampler is used up to this number of topics. For more topics the sparse sampler, which
 # sums over the topics of a document, is faster.
-MAX_DENSE = 700
+MAX_DENSE_TOPICS = 700
 
 
 class TopicCounts(NamedTuple):
@@ -139,7 +139,7 @@ class CollapsedLDA(LDAGivenTopics):
 
         If topics also have the same eta, the sparse sampler is used.
         """
-        return self.n_components > MAX_DENSE and not self.has_document_priors
+        return self.n_components > MAX_DENSE_TOPICS and not self.has_document_priors
 
     @property
     def _sampling_eta(self) -> Array:
@@ -193,14 +193,14 @@ class CollapsedLDA(LDAGivenTopics):
         totals = np.maximum(stats.sums[0] + prior_totals, COUNT_RANGE[0])
         eta = self._sampling_eta[words]
         if self._may_use_sparse_sampler and eta.ndim == 1:
-            return TopicCounts(self._sparse_counts(stats, words), totals, seed)
+            return TopicCounts(self._make_sparse_counts(stats, words), totals, seed)
         # Pad the topics to a multiple of LANES.
         lam = np.empty((words.size, -(-self.n_components // LANES) * LANES), np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
         kernels.write_pseudo_counts(stats.arrays[0], words, stats.scale, eta, lam)
         return TopicCounts(lam, totals, seed)
 
-    def _sparse_counts(self, stats: RunningStats, words: IndexArray) -> Any:
+    def _make_sparse_counts(self, stats: RunningStats, words: IndexArray) -> Any:
         """Return the counts (A, K) of words, without eta, as a CSR matrix of float32."""
         counts = stats.as_csr(np.float32)
         if words.size < self.n_features:
@@ -232,33 +232,33 @@ class CollapsedLDA(LDAGivenTopics):
             totals=np.tile(np.asarray(global_params.totals, np.float64), (groups.size - 1, 1)),
             # Make a seed from the number of the row, so that it does not depend on the batches.
             seeds=seed_rows(np.uint64(global_params.seed), batch.rows),
-            topics=self._initial_topics(batch, int(token_bounds[-1])),
+            topics=self._make_initial_topics(batch, int(token_bounds[-1])),
             log_probability=np.zeros(batch.n_rows),
         )
         if sp.issparse(global_params.lam):
-            doc_counts, stats = self._sparse_sweep(batch, global_params.lam, draws, run)
+            doc_counts, stats = self._run_sparse_sweep(batch, global_params.lam, draws, run)
         else:
-            doc_counts = self._dense_sweep(batch, global_params.lam, draws, run)
-            stats = self._count_changes(batch, draws.topics, run)
+            doc_counts = self._run_dense_sweep(batch, global_params.lam, draws, run)
+            stats = self._compute_count_changes(batch, draws.topics, run)
         # ``row_starts`` is declared as an array of floating point, but holds integers here.
-        start: Any = draws.topics
+        new_row_starts: Any = draws.topics
         return LocalResult(
             stats,
             draws.log_probability,
             energy=None,
             q=doc_counts,
-            row_starts=start,
+            row_starts=new_row_starts,
             counts=doc_counts,
         )
 
-    def _dense_sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
+    def _run_dense_sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
         """Draw the topics of all tokens by the dense sampler; return n_dk (n, K)."""
         n_groups, n_topics = draws.groups.size - 1, self.n_components
-        has_start = batch.row_starts is not None
+        has_topics = batch.row_starts is not None
         priors = self.document_priors(batch)
         # Without ``row_starts``, alpha is 1 for all topics that a document may have, so that
         # proportions are uniform. The prior of the other topics is 0.
-        positive_alpha = np.clip(priors, *COUNT_RANGE) if has_start else np.float32(1.0)
+        positive_alpha = np.clip(priors, *COUNT_RANGE) if has_topics else np.float32(1.0)
         alpha = np.zeros((len(priors), lam.shape[1]), np.float32)
         alpha[:, :n_topics] = np.where(priors > 0.0, positive_alpha, np.float32(0.0))
         eta = np.clip(self._sampling_eta[batch.active], *COUNT_RANGE).astype(np.float32)
@@ -270,11 +270,11 @@ class CollapsedLDA(LDAGivenTopics):
         run(kernels.sweep_collapsed, SharedLoop(
             n_groups, 1, n_streams, batch.indptr, batch.token_indptr, lam, batch.words,
             batch.counts, batch.weights, draws.seeds, alpha, eta, draws.groups, draws.totals,
-            has_start, draws.topics, doc_counts, draws.log_probability,
+            has_topics, draws.topics, doc_counts, draws.log_probability,
         ))  # fmt: skip
         return doc_counts
 
-    def _count_changes(self, batch: TokenBatch, topics: IndexArray, run: Run) -> Stats:
+    def _compute_count_changes(self, batch: TokenBatch, topics: IndexArray, run: Run) -> Stats:
         """Return the changes (A, K) of the counts of the batch's words due to the drawn topics."""
         changes = np.empty((batch.active.size, self.n_components), self.dtype)
         run(kernels.write_count_changes, SharedLoop(
@@ -283,14 +283,14 @@ class CollapsedLDA(LDAGivenTopics):
         ))  # fmt: skip
         return Stats((changes,), rows=batch.active)
 
-    def _sparse_sweep(
+    def _run_sparse_sweep(
         self, batch: TokenBatch, counts: Any, draws: _Draws, run: Run
     ) -> tuple[Any, Stats]:
         """Draw the topics of all tokens by the sparse sampler.
 
         Return n_dk (n, K) as a CSR matrix, and the changes of the counts.
         """
-        has_start = batch.row_starts is not None
+        has_topics = batch.row_starts is not None
         alpha = np.clip(self.doc_topic_prior, *COUNT_RANGE).astype(np.float32)
         eta = np.clip(self._sampling_eta[batch.active], *COUNT_RANGE)
         document_counts = sparse.allocate_document_counts(np.diff(draws.token_bounds), alpha.size)
@@ -302,18 +302,18 @@ class CollapsedLDA(LDAGivenTopics):
         # The arguments are in the order of ``sweep_sparse``. If tokens have no topics yet, it draws
         # topics with alpha = 1.
         run(sparse.sweep_sparse, SharedLoop(
-            draws.groups.size - 1, 1, alpha if has_start else np.ones_like(alpha), batch.indptr,
+            draws.groups.size - 1, 1, alpha if has_topics else np.ones_like(alpha), batch.indptr,
             batch.counts, batch.token_indptr, batch.weights, batch.active, batch.word_token_indptr,
             batch.tokens, batch.token_weights, batch.token_documents, draws.seeds,
             eta.astype(np.float32), draws.groups, counts.indptr, counts.indices, counts.data,
-            has_start, draws.topics, document_counts, products, draws.log_probability,
+            has_topics, draws.topics, document_counts, products, draws.log_probability,
             draws.totals, changes,
         ))  # fmt: skip
         words, topics, weights = changes.concatenate()
         stats = Stats((weights,), rows=words, columns=topics)
         return sparse.to_csr(document_counts, alpha.size), stats
 
-    def _initial_topics(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
+    def _make_initial_topics(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
         """Return the topics of the tokens before the sweep, in an array that the sweep overwrites.
 
         If the batch has no ``row_starts``, the array has zeros, which the sweep does not read.
@@ -326,12 +326,12 @@ class CollapsedLDA(LDAGivenTopics):
         dtype = np.uint16 if self.n_components <= 2**16 else np.int32
         if batch.row_starts is None:
             return np.zeros(n_tokens, dtype)
-        topics, K = batch.row_starts, self.n_components
-        if topics.shape != (n_tokens,) or not np.all((topics >= 0) & (topics < K)):
+        topics, n_topics = batch.row_starts, self.n_components
+        if topics.shape != (n_tokens,) or not np.all((topics >= 0) & (topics < n_topics)):
             raise ValueError(
                 f"The topics of tokens with which sweeps continue must be {n_tokens} numbers in "
-                f"the range [0, {K}). Got an array of shape {topics.shape} or numbers out of this "
-                "range."
+                f"the range [0, {n_topics}). Got an array of shape {topics.shape} or numbers out "
+                "of this range."
             )
         return np.asarray(topics.astype(dtype))
 
@@ -343,7 +343,7 @@ class CollapsedLDA(LDAGivenTopics):
         number of all tokens. ``n_words`` is the number of words in each group's copy of the counts.
         """
         n_tokens = int(token_bounds[-1])
-        n_groups = COUNTS_PER_TOKEN * n_tokens // max(1, n_words * self.n_components)
+        n_groups = MAX_COUNTS_PER_TOKEN * n_tokens // max(1, n_words * self.n_components)
         n_groups = min(max(n_groups, 2), MAX_GROUPS)
         inner_bounds = np.searchsorted(token_bounds, np.arange(1, n_groups) * (n_tokens / n_groups))
         return np.concatenate([[0], inner_bounds, [token_bounds.size - 1]])
@@ -379,13 +379,13 @@ class CollapsedLDA(LDAGivenTopics):
         sums = weights.sum() * digamma_alpha
         if sp.issparse(result.counts):
             counts = result.counts.astype(np.float64)
-            topics, sizes = counts.indices, counts @ np.ones(alpha.size)
+            topics, n_doc_tokens = counts.indices, counts @ np.ones(alpha.size)
             differences = digamma_array(alpha[topics] + counts.data) - digamma_alpha[topics]
             sums += weights @ sp.csr_array((differences, topics, counts.indptr), shape=counts.shape)
         else:
             kernels.add_log_proportions(result.counts, weights, alpha, digamma_alpha, sums)
-            sizes = result.counts.sum(axis=1, dtype=np.float64)
-        digamma_total = weights @ digamma_array(sizes + alpha.sum())
+            n_doc_tokens = result.counts.sum(axis=1, dtype=np.float64)
+        digamma_total = weights @ digamma_array(n_doc_tokens + alpha.sum())
         return np.append(sums - digamma_total, digamma_total), weights.sum()
 
     def with_most_probable_priors(

@@ -50,7 +50,7 @@ from skvt.models.lda._sampling import token_weight
 from skvt.typing import Array, IndexArray
 
 # Number of token probabilities that are multiplied before a logarithm is taken.
-_FACTORS_PER_LOGARITHM = 8
+_PROBABILITIES_PER_LOGARITHM = 8
 # Maximum number of tokens of an entry, which is a word of a document with its count. A larger count
 # is divided into this number of tokens of equal weights.
 MAX_TOKENS = 1000
@@ -123,18 +123,18 @@ def sweep_collapsed(
     the ``counter``.
     """
     *other_arguments, counter = arguments
-    n_words, width = lam.shape
-    longest = np.diff(token_indptr[indptr]).max(initial=1)
+    n_words, n_padded = lam.shape
+    max_tokens = np.diff(token_indptr[indptr]).max(initial=1)
     # The fields of _Streams up to ``total`` are (S,) arrays of three types, in this order.
     numbers: list[Array] = []
     for n_fields, dtype in (3, np.uint64), (5, np.int64), (2, np.float64):
         numbers.extend(np.empty((n_fields, n_streams), dtype))
-    words = np.empty((n_streams, longest + 1), np.uint32)
-    weights = np.empty((n_streams, longest), np.float32)
-    doc_counts = allocate_aligned(n_streams, width)
+    words = np.empty((n_streams, max_tokens + 1), np.uint32)
+    weights = np.empty((n_streams, max_tokens), np.float32)
+    doc_counts = allocate_aligned(n_streams, n_padded)
     streams = _Streams._make([*numbers, words, weights, doc_counts])
-    word_counts = allocate_aligned(n_words, width)
-    inverse_totals, sums = allocate_aligned(1, width)[0], allocate_aligned(1, width)[0]
+    word_counts = allocate_aligned(n_words, n_padded)
+    inverse_totals, sums = allocate_aligned(1, n_padded)[0], allocate_aligned(1, n_padded)[0]
     _sweep_collapsed(
         indptr, token_indptr, lam, *other_arguments, word_counts, inverse_totals, sums, streams,
         counter,
@@ -292,7 +292,7 @@ def _sweep_collapsed(
                 t, next_t = np.uint64(n_drawn[s]), np.uint64(n_drawn[s] + 1)
                 streams.state[s] += GOLDEN
                 # [GriffithsSteyvers04 eq. 5]
-                k, norm = draw_from_products(
+                k, weight_sum = draw_from_products(
                     doc_counts[s], inverse_totals, word_counts[streams.words[s, t]],
                     word_counts[streams.words[s, next_t]], sums,
                     make_uniform_float32(mix(streams.state[s])),
@@ -310,7 +310,7 @@ def _sweep_collapsed(
                 others_total = streams.total[s]
                 if has_topics:
                     others_total -= np.float64(streams.weights[s, t])
-                streams.product[s] *= max(np.float64(norm) / others_total, _MIN_PROBABILITY)
+                streams.product[s] *= max(np.float64(weight_sum) / others_total, _MIN_PROBABILITY)
             # Step 3: write the topics, and add the tokens to the counts of these topics.
             for position in range(n_streams):
                 s = order[position]
@@ -325,7 +325,7 @@ def _sweep_collapsed(
                     total = totals[g, k] + np.float64(word_weight)
                     totals[g, k], inverse_totals[k] = total, one / np.float32(total)
                 streams.n_multiplied[s] += 1
-                if streams.n_multiplied[s] == _FACTORS_PER_LOGARITHM:
+                if streams.n_multiplied[s] == _PROBABILITIES_PER_LOGARITHM:
                     log_probability[streams.document[s]] += log(streams.product[s])
                     streams.product[s], streams.n_multiplied[s] = 1.0, 0
 
@@ -344,8 +344,8 @@ def write_pseudo_counts(
     for a in range(words.size):
         row = array[words[a]]
         for k in range(row.size):
-            value = eta[a, k * eta_stride] + scale * row[k]
-            out[a, k] = np.float32(min(max(value, COUNT_RANGE[0]), COUNT_RANGE[1]))
+            pseudo_count = eta[a, k * eta_stride] + scale * row[k]
+            out[a, k] = np.float32(min(max(pseudo_count, COUNT_RANGE[0]), COUNT_RANGE[1]))
         for k in range(row.size, out.shape[1]):
             out[a, k] = np.float32(0.0)
 
@@ -418,8 +418,8 @@ def add_log_proportions(
     for d in range(counts.shape[0]):
         for k in range(counts.shape[1]):
             if counts[d, k] > lit(counts[d, k], 0.0):
-                value = digamma(alpha[k] + np.float64(counts[d, k]))
-                sums[k] += weights[d] * (value - digamma_alpha[k])
+                digamma_posterior = digamma(alpha[k] + np.float64(counts[d, k]))
+                sums[k] += weights[d] * (digamma_posterior - digamma_alpha[k])
 
 
 @jit_inlined
@@ -427,10 +427,10 @@ def _compute_digamma_rise(x: float, n: float) -> float:
     """Return psi(x + n) - psi(x), computed as a sum of n reciprocals if n is small and whole."""
     if n > MAX_RECIPROCALS or n != np.floor(n):
         return digamma(x + n) - digamma(x)
-    value = 0.0
+    rise = 0.0
     for i in range(np.int64(n)):
-        value += 1.0 / (x + i)
-    return value
+        rise += 1.0 / (x + i)
+    return rise
 
 
 @jit
@@ -442,13 +442,13 @@ def write_count_derivatives(counts: Array, alpha: Array, gradient: Array, curvat
     of a lower bound [Minka00 eq. 55].
     """
     for d in range(counts.shape[0]):
-        total, size = 0.0, 0.0
+        alpha_sum, n_tokens = 0.0, 0.0
         for k in range(counts.shape[1]):
-            total += alpha[d, k]
-            size += np.float64(counts[d, k])
-        total_rise = _compute_digamma_rise(total, size)
+            alpha_sum += alpha[d, k]
+            n_tokens += np.float64(counts[d, k])
+        sum_rise = _compute_digamma_rise(alpha_sum, n_tokens)
         for k in range(counts.shape[1]):
-            curvature[d, k] = total_rise * alpha[d, k]
+            curvature[d, k] = sum_rise * alpha[d, k]
             gradient[d, k] = -curvature[d, k]
             if counts[d, k] > lit(counts[d, k], 0.0):
                 topic_rise = _compute_digamma_rise(alpha[d, k], np.float64(counts[d, k]))

@@ -16,10 +16,10 @@ objective
 
 is a lower bound of the ELBO up to a constant, because log Gamma is convex. It touches the ELBO at
 the present lambda, and each of its terms is a function of one x_d' lambda_k. If no x_d' lambda_k
-changes by more than RADIUS, the second derivatives of the terms are bounded, and a parabola in
+changes by more than MAX_CHANGE, the second derivatives of the terms are bounded, and a parabola in
 lambda is a lower bound of the objective. The gradients and curvatures of the parabola are sums over
 documents, which local steps collect, so that a step of lambda needs no pass over the data. The step
-to the maximum of the parabola, shortened so that no x_d' lambda_k changes by more than RADIUS,
+to the maximum of the parabola, shortened so that no x_d' lambda_k changes by more than MAX_CHANGE,
 never lowers the ELBO.
 """
 
@@ -36,11 +36,11 @@ from skvt.rows import pieces
 from skvt.typing import Array, IndexArray
 
 # Largest change of log alpha_dk in a step.
-RADIUS = 1.0
-# Curvatures of parabolas below and above exp: if |u| <= RADIUS, then
+MAX_CHANGE = 1.0
+# Curvatures of parabolas below and above exp: if |u| <= MAX_CHANGE, then
 # 1 + u + LOW_CURVATURE u^2 / 2 <= exp(u) <= 1 + u + HIGH_CURVATURE u^2 / 2.
-LOW_CURVATURE = 2.0 * (np.exp(-RADIUS) - 1.0 + RADIUS) / RADIUS**2
-HIGH_CURVATURE = 2.0 * (np.exp(RADIUS) - 1.0 - RADIUS) / RADIUS**2
+LOW_CURVATURE = 2.0 * (np.exp(-MAX_CHANGE) - 1.0 + MAX_CHANGE) / MAX_CHANGE**2
+HIGH_CURVATURE = 2.0 * (np.exp(MAX_CHANGE) - 1.0 - MAX_CHANGE) / MAX_CHANGE**2
 # Range of log alpha, the same as for concentrations that are learned without covariates.
 LOG_ALPHA_RANGE = np.log(1e-4), np.log(1e4)
 # A and B of the prior of 1 / s_g^2.
@@ -51,7 +51,7 @@ RATE = 0.5 * 0.25**2
 # would then be singular.
 RIDGE = 1e-8
 # Maximum number of entries of the matrices x x' that are in memory at a time.
-MAX_PRODUCTS = 2**20
+MAX_PRODUCT_ENTRIES = 2**20
 
 
 @in_files("models.DocumentRegression")
@@ -129,8 +129,8 @@ class DocumentRegression:
         """Expected precisions E[1 / s_g^2 | lambda] of each column, (P,); 0 for the intercept."""
         precisions = np.zeros(self.groups.size)
         for columns in self._columns_of_groups:
-            n, sum_of_squares = self.coef[columns].size, (self.coef[columns] ** 2).sum()
-            precisions[columns] = (SHAPE + 0.5 * n) / (RATE + 0.5 * sum_of_squares)
+            n_coefs, sum_of_squares = self.coef[columns].size, (self.coef[columns] ** 2).sum()
+            precisions[columns] = (SHAPE + 0.5 * n_coefs) / (RATE + 0.5 * sum_of_squares)
         return precisions
 
     # -------------------------------------------------------------------------- statistics
@@ -159,7 +159,7 @@ class DocumentRegression:
         # is an upper bound of the second derivative of log Gamma(x) in log x for x up to
         # ``max_alpha``. This derivative is at most x (psi(1 + x) + 1), which increases with x, and
         # psi(1 + x) is less than log(1 + x) - 1 / (2 + 2 x).
-        max_alpha = np.exp(RADIUS) * alpha
+        max_alpha = np.exp(MAX_CHANGE) * alpha
         curvature = max_alpha * (np.log1p(max_alpha) - 0.5 / (1.0 + max_alpha) + 1.0)
         # The second term is the curvature of a parabola above ``alpha * slope``.
         curvature += alpha * slope * np.where(slope > 0.0, HIGH_CURVATURE, LOW_CURVATURE)
@@ -199,7 +199,7 @@ class DocumentRegression:
         parabolas = np.zeros(self.statistics_shape)
         columns = np.ascontiguousarray(design.T)
         weighted_columns = weights * columns
-        for rows in pieces(len(design), max(1, MAX_PRODUCTS // n_columns**2)):
+        for rows in pieces(len(design), max(1, MAX_PRODUCT_ENTRIES // n_columns**2)):
             # The matrices x x' of these documents, times the weight of each, (P, P, rows).
             products = columns[:, None, rows] * weighted_columns[None, :, rows]
             sums = products.reshape(n_columns**2, -1) @ curvature[rows]
@@ -214,10 +214,10 @@ class DocumentRegression:
         """Return the regression after a step, given the mean of the statistics over documents.
 
         The step leads to the maximum of the sum of the parabolas and the log prior. It is shortened
-        for a topic if log alpha of a document could change by more than RADIUS. If ``slowly``, the
-        sum of x x' over documents is added to the curvature matrix, which makes the step shorter.
-        The matrix is then at least as large as minus the second derivatives of the objective of
-        expectation-maximisation.
+        for a topic if log alpha of a document could change by more than MAX_CHANGE. If ``slowly``,
+        the sum of x x' over documents is added to the curvature matrix, which makes the step
+        shorter. The matrix is then at least as large as minus the second derivatives of the
+        objective of expectation-maximisation.
         """
         precisions, coef = self._precisions, self.coef.T
         # ``gradient`` (K, P) and ``curvature`` (K, P, P) are sums over all documents, plus the
@@ -232,7 +232,7 @@ class DocumentRegression:
         step = np.linalg.solve(curvature, gradient[:, :, None])[:, :, 0]
         # Bound |x_d' step| of all documents by the Cauchy-Schwarz inequality.
         max_change = np.sqrt(self.leverage * np.einsum("kp,pq,kq->k", step, self.gram, step))
-        step *= np.minimum(1.0, RADIUS / np.maximum(max_change, RADIUS))[:, None]
+        step *= np.minimum(1.0, MAX_CHANGE / np.maximum(max_change, MAX_CHANGE))[:, None]
         return replace(self, coef=self.coef + step.T)
 
     def with_merged_topics(self, groups: list[IndexArray]) -> Self:
@@ -242,10 +242,10 @@ class DocumentRegression:
         of alpha over its group. The other coefficients are means weighted by alpha, so that alpha
         of the merged topic is nearly the sum near mean covariates, too.
         """
-        merged = np.empty((len(self.coef), len(groups)))
+        merged_coef = np.empty((len(self.coef), len(groups)))
         for j, group in enumerate(groups):
             intercepts = self.coef[0, group]
             shares = np.exp(intercepts - np.logaddexp.reduce(intercepts))
-            merged[:, j] = self.coef[:, group] @ shares
-            merged[0, j] = np.logaddexp.reduce(intercepts)
-        return replace(self, coef=merged)
+            merged_coef[:, j] = self.coef[:, group] @ shares
+            merged_coef[0, j] = np.logaddexp.reduce(intercepts)
+        return replace(self, coef=merged_coef)

@@ -94,7 +94,7 @@ class LDAGivenTopics(LDA):
         """
         # Draw separate seeds for the assignments and the topics, since they must not share random
         # numbers.
-        seed, seed_of_topics = (int(part) for part in rng.integers(2**63, size=2))
+        seed, topic_seed = (int(number) for number in rng.integers(2**63, size=2))
         if kind == "mean_field":
             return self.expectation(stats, batch, run)._replace(seed=seed)
         if kind == "map":
@@ -104,7 +104,7 @@ class LDAGivenTopics(LDA):
         n_blocks = -(-words.size // sampling.WORDS_PER_BLOCK)
         log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
         run(sampling.draw_log_gammas, SharedLoop(
-            len(log_sums), 1, *self.parameters_for_loops(stats, batch), seed_of_topics, logs,
+            len(log_sums), 1, *self.parameters_for_loops(stats, batch), topic_seed, logs,
             log_sums, shape_sums,
         ))  # fmt: skip
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
@@ -180,7 +180,7 @@ class LDAGivenTopics(LDA):
         if inv_temp != 1.0:
             # The log probability of words is a function of beta itself, not of its power.
             table, shift = self._make_table(log_beta, self.dtype.type(1.0), dtype, run)
-        log_probability = self._log_probability(batch, proportions, table, shift, run)
+        log_probability = self._compute_log_probability(batch, proportions, table, shift, run)
         return LocalResult(
             stats, log_probability * float(inv_temp), log_probability if with_energy else None,
             q=proportions, marginal_energy=log_probability if with_marginal else None,
@@ -238,10 +238,10 @@ class LDAGivenTopics(LDA):
         alpha = self.document_priors(batch)
         # Tabulate the gains (K, M) for n = 0, 1, ..., M - 1. If documents differ in alpha, or if
         # b = 1, tabulate only n = 0, for which the gain is always 0.
-        n_tabulated = _N_TABULATED_SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
-        sizes, alpha_column = np.arange(n_tabulated, dtype=self.dtype), alpha[0, :, None]
-        gains = (alpha_column + inv_temp * sizes) ** inv_temp - alpha_column**inv_temp
-        gains = gains.astype(table.dtype)
+        n_tabulated_sizes = _N_TABULATED_SIZES if inv_temp < 1.0 and len(alpha) == 1 else 1
+        sizes, alpha_column = np.arange(n_tabulated_sizes, dtype=self.dtype), alpha[0, :, None]
+        gain_table = (alpha_column + inv_temp * sizes) ** inv_temp - alpha_column**inv_temp
+        gain_table = gain_table.astype(table.dtype)
         alpha_powers = (alpha**inv_temp).astype(table.dtype)
         # The sampler draws all tokens of a large entry together. A large entry is an entry with a
         # large count. It has no tokens in the lists of single tokens.
@@ -267,7 +267,7 @@ class LDAGivenTopics(LDA):
             loop = SharedLoop(table.shape[0], WORDS_PER_CLAIM, table, alpha_powers, cumulative)
             run(sampling.write_prior_sums, loop)
         conditional = sampling.Conditional(
-            table, alpha_powers, cumulative, ensure_writeable(alpha), inv_temp, gains
+            table, alpha_powers, cumulative, ensure_writeable(alpha), inv_temp, gain_table
         )
         run(sampling.sweep_gibbs, SharedLoop(
             batch.n_rows, 1, documents, conditional, self.n_burn_in, samples, proportions,
@@ -285,7 +285,7 @@ class LDAGivenTopics(LDA):
             np.add.at(stats.arrays[0], batch.words[large_indices], weighted_means)
         return proportions, stats
 
-    def _log_probability(
+    def _compute_log_probability(
         self, batch: DocumentBatch, proportions: Array, table: Array, shift: Array, run: Run
     ) -> Array:
         """Return ``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,).
@@ -295,6 +295,6 @@ class LDAGivenTopics(LDA):
         """
         theta = proportions / proportions.sum(axis=1, keepdims=True)
         theta = theta.astype(table.dtype, copy=False)
-        entries = batch.counts, batch.words, batch.indptr
-        counts = sp.csr_array(entries, shape=(batch.n_rows, shift.size))
+        csr_arrays = batch.counts, batch.words, batch.indptr
+        counts = sp.csr_array(csr_arrays, shape=(batch.n_rows, shift.size))
         return self._log_mixture(batch, theta, table, run) + counts @ shift.astype(np.float64)

@@ -54,9 +54,9 @@ TABLE_MULTIPLE = 8
 # extrapolated before the last sweep.
 CYCLE = 3
 # After later cycles, the threshold is this share of the threshold after the first cycle.
-LATER_FACTOR = 0.01
+LATER_THRESHOLD_SHARE = 0.01
 # Extrapolation of gamma leaves at least this share of its tokens to a topic.
-KEPT_SHARE = 0.1
+MIN_KEPT_SHARE = 0.1
 # :func:`list_expected_counts` leaves out expected counts up to this number.
 MIN_COUNT = 1e-2
 # Smallest positive entry of a prior. A prior of 0 means that a document must not have the topic.
@@ -173,12 +173,12 @@ def _write_tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array)
 
     The shift is inv_temp times the maximum of ``source``, so that no value exceeds 1.
     """
-    largest = source[0]
+    max_log = source[0]
     for k in range(source.size):
-        largest = max(largest, source[k])
+        max_log = max(max_log, source[k])
     for k in range(source.size):
-        target[k] = max(exp(inv_temp * (source[k] - largest)), floor)
-    return inv_temp * largest
+        target[k] = max(exp(inv_temp * (source[k] - max_log)), floor)
+    return inv_temp * max_log
 
 
 @jit
@@ -212,13 +212,13 @@ def _write_topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array
     zero, min_gamma = lit(floor, 0.0), lit(floor, MIN_PRIOR)
     for k in range(gamma.size):
         weights[k] = digamma(max(gamma[k], min_gamma))
-    largest = weights[0]
+    max_digamma = weights[0]
     for k in range(gamma.size):
-        largest = max(largest, weights[k])
+        max_digamma = max(max_digamma, weights[k])
     for k in range(gamma.size):
-        weight = max(exp(inv_temp * (weights[k] - largest)), floor)
+        weight = max(exp(inv_temp * (weights[k] - max_digamma)), floor)
         weights[k] = weight if gamma[k] > zero else zero
-    return inv_temp * largest
+    return inv_temp * max_digamma
 
 
 @jit_inlined
@@ -231,13 +231,13 @@ def _compute_dirichlet_divergence(
     ``gammaln_alpha`` (K,) is log Gamma(alpha) and ``gammaln_sum_alpha`` is log Gamma(sum alpha).
     ``digamma_sum`` and ``gammaln_sum`` are digamma and log Gamma of sum gamma.
     """
-    value = gammaln_sum - gammaln_sum_alpha
+    divergence = gammaln_sum - gammaln_sum_alpha
     for k in range(alpha.size):
         if alpha[k] > 0.0:
             g = np.float64(gamma[k])
-            value += (g - alpha[k]) * (digamma(g) - digamma_sum)
-            value += gammaln_alpha[k] - gammaln(g)
-    return value
+            divergence += (g - alpha[k]) * (digamma(g) - digamma_sum)
+            divergence += gammaln_alpha[k] - gammaln(g)
+    return divergence
 
 
 @jit_inlined
@@ -343,7 +343,7 @@ def _extrapolate(gamma: Array, updated: Array, alpha: Array, last_step: Array) -
         limit = lit(change, 6.0) * change
         extra_step = min(max(extra_step, min(limit, zero)), max(limit, zero))
         # Gamma must stay above alpha, since a topic without tokens could not grow again.
-        min_gamma = alpha[k] + lit(change, KEPT_SHARE) * (updated[k] - alpha[k])
+        min_gamma = alpha[k] + lit(change, MIN_KEPT_SHARE) * (updated[k] - alpha[k])
         gamma[k] = max(updated[k] + extra_step, min_gamma)
 
 
@@ -351,7 +351,7 @@ def _extrapolate(gamma: Array, updated: Array, alpha: Array, last_step: Array) -
 def optimise_documents(
     indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,
     table: Array, table_shift: Array, alpha: Array, inv_temp: Any, row_inv_temps: Array | None,
-    floor: Any, max_iter: int, tol: Any, prune: Any, weights_out: Array, ratio_out: Array,
+    floor: Any, max_iter: int, tol: Any, max_threshold: Any, weights_out: Array, ratio_out: Array,
     bound: Array, energy: Any, digamma_sums: Array, gamma: Array, table_scratch: Array,
     per_word: Array, per_topic: Array, order: IndexArray, counter: IndexArray,
 ) -> None:  # fmt: skip
@@ -380,7 +380,7 @@ def optimise_documents(
     floor : smallest relative weight
     max_iter : largest number of sweeps over a document
     tol : mean absolute change of gamma in a sweep below which a document has converged
-    prune : upper limit of the threshold below which topics are set aside, in tokens
+    max_threshold : upper limit of the threshold below which topics are set aside, in tokens
     weights_out : (n, K) relative weights exp(inv_temp * E[log theta]), written
     ratio_out : (nnz,) ratios n_j / sum_k weights_k table_jk, written
     bound : (n,) local part of the bound in nats, written
@@ -408,26 +408,26 @@ def optimise_documents(
         max_change = tol * n_allowed
         # Copy the table and counts of the document's words to scratch. ``doc_table`` is topics x
         # words. Padding words have the count 0.
-        begin, end = indptr[d], indptr[d + 1]
-        n_words = end - begin
-        padded_size = _round_up(n_words)
-        doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
+        start, stop = indptr[d], indptr[d + 1]
+        n_words = stop - start
+        n_padded = _round_up(n_words)
+        doc_table = table_scratch[: width * n_padded].reshape(width, n_padded)
         word_counts, shift, ratio = (
-            per_word[0][:padded_size], per_word[1][:padded_size], per_word[2][:padded_size],
+            per_word[0][:n_padded], per_word[1][:n_padded], per_word[2][:n_padded],
         )  # fmt: skip
         for j in range(n_words):
-            word_counts[j] = counts[begin + j]
+            word_counts[j] = counts[start + j]
         word_counts[n_words:] = lit(inv_temp, 0.0)
         shift[n_words:] = lit(inv_temp, 0.0)
         if row_inv_temps is not None:
             inv_temp = row_inv_temps[d]
             _write_tempered_document_table(
-                expected_log, words[begin:end], inv_temp, floor, row, doc_table, shift
+                expected_log, words[start:stop], inv_temp, floor, row, doc_table, shift
             )
         else:
-            _write_document_table(table, words[begin:end], doc_table)
+            _write_document_table(table, words[start:stop], doc_table)
             for j in range(n_words):
-                shift[j] = table_shift[words[begin + j]]
+                shift[j] = table_shift[words[start + j]]
         # Start from equal shares of the topics that the document may have.
         equal_share = inv_temp * lengths[d] / n_allowed
         for k in range(width):
@@ -447,11 +447,11 @@ def optimise_documents(
             if not is_last and n_sweeps > 0 and n_sweeps % CYCLE == 0:
                 # Set topics below a threshold aside. The threshold is well below an equal share, so
                 # that documents with nearly equal shares keep all topics.
-                threshold = min(prune, lit(inv_temp, 0.1) * equal_share)
+                threshold = min(max_threshold, lit(inv_temp, 0.1) * equal_share)
                 if n_sweeps > CYCLE:
                     # Lower the threshold after later cycles, because vanishing topics have fallen
                     # far below it by then, and the tokens of topics set aside add up.
-                    threshold *= lit(inv_temp, LATER_FACTOR)
+                    threshold *= lit(inv_temp, LATER_THRESHOLD_SHARE)
                 n_kept = _set_aside(threshold, doc_table, kept_gamma, prior, last_step, order)
                 kept_gamma, kept_prior = all_gamma[:n_kept], prior[:n_kept]
                 kept_weights, kept_updated = weights[:n_kept], updated[:n_kept]
@@ -464,7 +464,7 @@ def optimise_documents(
             if is_last:
                 break
             n_sweeps += 1
-            for j in range(padded_size):
+            for j in range(n_padded):
                 ratio[j] = word_counts[j] / ratio[j]
             write_dot_products(doc_table, ratio, kept_updated)
             change = lit(inv_temp, 0.0)
@@ -484,14 +484,14 @@ def optimise_documents(
         # Compute the part of the bound that comes from q(z) at the final gamma, for which ``ratio``
         # holds the denominators, and replace the denominators by the ratios.
         shift_topics = np.float64(shift_topics)
-        value = 0.0
-        for j in range(padded_size):
-            value += np.float64(word_counts[j]) * (
+        word_bound = 0.0
+        for j in range(n_padded):
+            word_bound += np.float64(word_counts[j]) * (
                 log(ratio[j]) + np.float64(shift[j]) + shift_topics
             )
             ratio[j] = word_counts[j] / ratio[j]
         for j in range(n_words):
-            ratio_out[begin + j] = ratio[j]
+            ratio_out[start + j] = ratio[j]
         # Write gamma and the weights in the original order of topics.
         sum_gamma = 0.0
         for k in range(width):
@@ -503,7 +503,7 @@ def optimise_documents(
         digamma_sums[d] = digamma_sum = digamma(sum_gamma)
         # This is [VT16 eq. 4] at the optimum of q(z). The prior of theta is not tempered. The
         # divergence is a difference of large numbers and therefore computed in float64.
-        bound[d] = value - inv_temp * lengths[d] * digamma_sum
+        bound[d] = word_bound - inv_temp * lengths[d] * digamma_sum
         bound[d] -= _compute_dirichlet_divergence(
             updated, doc_alpha, doc_gammaln_alpha, gammaln(sum_alpha), digamma_sum,
             gammaln(sum_gamma),
@@ -513,7 +513,7 @@ def optimise_documents(
         if row_inv_temps is not None:
             if energy.size > 0:
                 energy[d] = _compute_energy(
-                    expected_log, words[begin:end], doc_table, weights, ratio, all_gamma,
+                    expected_log, words[start:stop], doc_table, weights, ratio, all_gamma,
                     order[:n_topics], digamma_sum,
                 )  # fmt: skip
 
@@ -527,22 +527,22 @@ def _compute_energy(
 
     Row k of ``table``, ``weights[k]`` and ``gamma[k]`` belong to topic ``order[k]``.
     """
-    value = 0.0
+    energy = 0.0
     for k in range(order.size):
         if weights[k] == lit(weights[0], 0.0):
             continue
         # Both sums lack the factor weights[k].
         n_tokens = log_sum = lit(weights[0], 0.0)
-        topic = table[k]
+        topic_row = table[k]
         for j in range(words.size):
-            word_tokens = ratio[j] * topic[j]
+            word_tokens = ratio[j] * topic_row[j]
             n_tokens += word_tokens
             log_sum += word_tokens * expected_log[words[j], order[k]]
         expected_log_theta = digamma(np.float64(gamma[k])) - digamma_sum
-        value += np.float64(weights[k]) * (
+        energy += np.float64(weights[k]) * (
             np.float64(log_sum) + np.float64(n_tokens) * expected_log_theta
         )
-    return value
+    return energy
 
 
 # Separate loops compute the results that follow, because they are rarely requested. As parts of
@@ -562,14 +562,14 @@ def write_log_marginals(
     one = lit(floor, 1.0)
     for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
         shift_topics = np.float64(_write_topic_weights(gamma[d], one, floor, weights))
-        value = 0.0
+        log_marginal = 0.0
         for j in range(indptr[d], indptr[d + 1]):
             shift_word = _write_tempered_row(expected_log[words[j]], one, floor, row)
-            norm = lit(floor, 0.0)
+            weight_sum = lit(floor, 0.0)
             for k in range(n_topics):
-                norm += row[k] * weights[k]
-            value += counts[j] * (log(norm) + np.float64(shift_word) + shift_topics)
-        out[d] = value - lengths[d] * digamma_sums[d]
+                weight_sum += row[k] * weights[k]
+            log_marginal += counts[j] * (log(weight_sum) + np.float64(shift_word) + shift_topics)
+        out[d] = log_marginal - lengths[d] * digamma_sums[d]
 
 
 @jit_allocating
@@ -594,12 +594,12 @@ def write_energies(
             for k in range(n_topics):
                 tokens[k] += word_ratio * word_row[k]
                 log_sums[k] += word_ratio * word_row[k] * logs[k]
-        value = 0.0
+        energy = 0.0
         for k in range(n_topics):
             if weights[d, k] > lit(tokens[k], 0.0):
                 expected_log_theta = digamma(np.float64(gamma[d, k])) - digamma_sums[d]
-                value += weights[d, k] * (np.float64(log_sums[k]) + tokens[k] * expected_log_theta)
-        out[d] = value
+                energy += weights[d, k] * (np.float64(log_sums[k]) + tokens[k] * expected_log_theta)
+        out[d] = energy
 
 
 @jit_allocating
@@ -614,19 +614,19 @@ def write_topic_tokens(
     """
     n_topics = table.shape[1]
     width = _round_up(n_topics)
-    longest = 0
+    max_words = 0
     for d in range(indptr.size - 1):
-        longest = max(longest, _round_up(indptr[d + 1] - indptr[d]))
-    table_scratch, sums = np.empty(width * longest, table.dtype), np.empty(width, table.dtype)
-    padded_ratio = np.empty(longest, table.dtype)
+        max_words = max(max_words, _round_up(indptr[d + 1] - indptr[d]))
+    table_scratch, sums = np.empty(width * max_words, table.dtype), np.empty(width, table.dtype)
+    padded_ratio = np.empty(max_words, table.dtype)
     for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
-        begin, n_words = indptr[d], indptr[d + 1] - indptr[d]
-        padded_size = _round_up(n_words)
-        doc_table = table_scratch[: width * padded_size].reshape(width, padded_size)
-        _write_document_table(table, words[begin : begin + n_words], doc_table)
-        for j in range(padded_size):
-            padded_ratio[j] = ratio[begin + j] if j < n_words else lit(sums[0], 0.0)
-        write_dot_products(doc_table, padded_ratio[:padded_size], sums)
+        start, n_words = indptr[d], indptr[d + 1] - indptr[d]
+        n_padded = _round_up(n_words)
+        doc_table = table_scratch[: width * n_padded].reshape(width, n_padded)
+        _write_document_table(table, words[start : start + n_words], doc_table)
+        for j in range(n_padded):
+            padded_ratio[j] = ratio[start + j] if j < n_words else lit(sums[0], 0.0)
+        write_dot_products(doc_table, padded_ratio[:n_padded], sums)
         for k in range(n_topics):
             out[d, k] = weights[d, k] * sums[k]
 
@@ -693,19 +693,19 @@ def list_expected_counts(
         ``list_ends`` is written, which counts the items
     """
     min_count = lit(row[0], MIN_COUNT)
-    for e in range(words.size):
-        doc_weights = weights[document_of[e]]
-        word_row = table[words[e]]
-        norm = lit(row[0], 0.0)
+    for entry in range(words.size):
+        doc_weights = weights[document_of[entry]]
+        word_row = table[words[entry]]
+        sum_of_products = lit(row[0], 0.0)
         for k in range(row.size):
             row[k] = doc_weights[k] * word_row[k]
-            norm += row[k]
-        scale = counts[e] / norm
+            sum_of_products += row[k]
+        count_share = counts[entry] / sum_of_products
         for k in range(row.size):
-            value = row[k] * scale
-            if value > min_count:
+            expected_count = row[k] * count_share
+            if expected_count > min_count:
                 if entries.size > 0:
-                    entries[list_ends[k]], values[list_ends[k]] = e, value
+                    entries[list_ends[k]], values[list_ends[k]] = entry, expected_count
                 list_ends[k] += 1
 
 
@@ -719,12 +719,12 @@ def write_mixture_log_likelihoods(
     ``proportions`` are (n, K) and ``topics`` (n_active, K).
     """
     for d in claim_items(counter, DOCUMENTS_PER_CLAIM, indptr.size - 1):
-        value = 0.0
+        log_likelihood = 0.0
         doc_proportions = proportions[d]
         for j in range(indptr[d], indptr[d + 1]):
             word_row = topics[words[j]]
             probability = lit(doc_proportions[0], 0.0)
             for k in range(doc_proportions.size):
                 probability += doc_proportions[k] * word_row[k]
-            value += counts[j] * np.float64(log(probability))
-        out[d] = value
+            log_likelihood += counts[j] * np.float64(log(probability))
+        out[d] = log_likelihood

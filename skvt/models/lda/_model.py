@@ -39,13 +39,13 @@ from skvt.typing import Array, IndexArray, Run
 
 # After the first sweeps over a document, topics are left out that have fewer of its tokens than
 # this number, and fewer than a tenth of an equal share.
-PRUNE = 0.01
+MAX_THRESHOLD = 0.01
 # The prior of a topic excludes a word if eta of the word in this topic is below this share of the
 # word's largest eta in any topic.
 EXCLUDED_SHARE = 1e-2
 # Coefficients of covariates are learned from the last local steps alone, with at most about 1 /
-# RECENT of all documents.
-RECENT = 4.0
+# STEP_SIZE_PER_SHARE of all documents.
+STEP_SIZE_PER_SHARE = 4.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class DocumentBatch:
         return sum(array.nbytes for array in vars(self).values() if array is not None)
 
     @property
-    def longest(self) -> int:
+    def max_words(self) -> int:
         """Number of entries of the longest document."""
         return int(np.diff(self.indptr).max(initial=1))
 
@@ -252,9 +252,9 @@ class LDA:
         S_vk is drawn from Gamma(100, 1/100), but is 0 for words that the prior of a topic excludes.
         """
         if self.start is not None:
-            n_tokens, weight = sums_of_rows(data.X, data.weights, sum_total_and_weight)
+            n_tokens, total_weight = sums_of_rows(data.X, data.weights, sum_total_and_weight)
             # Scale the tokens of the rows to the whole data set, which the rows may be a sample of.
-            n_tokens = max(float(n_tokens), 1.0) * data.total / float(weight)
+            n_tokens = max(float(n_tokens), 1.0) * data.total / float(total_weight)
             counts = self.start * (n_tokens / self.n_components)
         else:
             counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
@@ -289,8 +289,8 @@ class LDA:
     def merge_topic_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
         """Return the statistics of the merged topics, which are sums over each group of topics."""
         (counts,) = stats.arrays
-        merged = np.stack([counts[:, group].sum(axis=1) for group in groups])
-        return Stats((np.ascontiguousarray(merged.T),))
+        merged_counts = np.stack([counts[:, group].sum(axis=1) for group in groups])
+        return Stats((np.ascontiguousarray(merged_counts.T),))
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> DocumentBatch:
@@ -359,11 +359,11 @@ class LDA:
 
     def log_mean_topics(self, stats: RunningStats, batch: DocumentBatch) -> Array:
         """Return log E[beta] of the batch's words, (A, K)."""
-        total = stats.sums[0] + self.prior_totals
+        lam_sums = stats.sums[0] + self.prior_totals
         lam = stats.scale * stats.arrays[0][batch.active].astype(np.float64)
         eta = self.topic_word_prior[batch.active]
         lam += eta if eta.ndim == 2 else eta[:, None]
-        return np.log(lam / total).astype(self.dtype)
+        return np.log(lam / lam_sums).astype(self.dtype)
 
     def document_model(self, stats: RunningStats) -> "LDA":
         """Return the model of documents given the topics, which is this model."""
@@ -408,9 +408,9 @@ class LDA:
         # loop over documents computes energies, too; otherwise a separate loop computes energies.
         documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         document_arguments = (
-            batch.longest, *documents, table, shift, self._padded_priors(batch), inv_temp,
+            batch.max_words, *documents, table, shift, self._padded_priors(batch), inv_temp,
             row_inv_temps, floor, self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
-            self.dtype.type(PRUNE), weights, ratio, bound,
+            self.dtype.type(MAX_THRESHOLD), weights, ratio, bound,
             None if row_inv_temps is None else energy, digamma_sums, gamma,
         )  # fmt: skip
         loops.append(_Loop(_optimise_documents, batch.n_rows, document_arguments))
@@ -542,11 +542,11 @@ class LDA:
         A step moves the mean towards the statistics of a minibatch. ``rho`` is the step size of the
         statistics S, and ``share`` is the share of the minibatch in the data. Without covariates,
         the result is ``rho``. With covariates, it is at least the step size whose mean is over
-        about 1 / RECENT of the data. The reason is that coefficients need many steps, each as short
-        as a step of expectation-maximisation. With a mean over more documents, the passes at T = 1
-        would have too few steps.
+        about 1 / STEP_SIZE_PER_SHARE of the data. The reason is that coefficients need many steps,
+        each as short as a step of expectation-maximisation. With a mean over more documents, the
+        passes at T = 1 would have too few steps.
         """
-        return rho if self.regression is None else max(rho, min(1.0, RECENT * share))
+        return rho if self.regression is None else max(rho, min(1.0, STEP_SIZE_PER_SHARE * share))
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Return the model with learned alpha and eta, which maximise the bound.
@@ -578,7 +578,7 @@ class LDA:
         # of most words. Counts of topics that users pass may be negative.
         nonzero_counts = counts[counts != 0.0]
         lam = eta + counts.dtype.type(stats.scale) * nonzero_counts
-        total = digamma_array(lam).sum(dtype=np.float64)
-        total += (counts.size - nonzero_counts.size) * float(digamma_array(eta))
+        digamma_total = digamma_array(lam).sum(dtype=np.float64)
+        digamma_total += (counts.size - nonzero_counts.size) * float(digamma_array(eta))
         digamma_sums = digamma_array(stats.sums[0] + self.prior_totals)
-        return float(total / counts.size - digamma_sums.mean())
+        return float(digamma_total / counts.size - digamma_sums.mean())

@@ -212,7 +212,7 @@ def _draw_log_gammas(
     doubtful_bits, doubtful_rows, doubtful_topics = bit_scratch[0], int_scratch[2], int_scratch[3]
     # These arrays are used before or after the call of :func:`draw_gammas_exactly`, which also uses
     # them as scratch and overwrites their values.
-    is_doubtful, largest, scaled_sums = int_scratch[0], doubles[3], doubles[4]
+    is_doubtful, max_logs, scaled_sums = int_scratch[0], doubles[3], doubles[4]
     for block in claim_items(counter, np.int64(1), len(log_sums)):
         start = block * WORDS_PER_BLOCK
         stop = min(start + WORDS_PER_BLOCK, rows.size)
@@ -254,16 +254,16 @@ def _draw_log_gammas(
             out[doubtful_rows[j], doubtful_topics[j]] = accepted[j]
         # Write the logarithms of the variates, and the logarithms of their sums over the block.
         for k in range(n_topics):
-            largest[k], scaled_sums[k] = -np.inf, 0.0
+            max_logs[k], scaled_sums[k] = -np.inf, 0.0
         for i in range(start, stop):
             for k in range(n_topics):
                 out[i, k] = log(out[i, k]) + log_boosts[i - start, k]
-                largest[k] = max(largest[k], np.float64(out[i, k]))
+                max_logs[k] = max(max_logs[k], np.float64(out[i, k]))
         for i in range(start, stop):
             for k in range(n_topics):
-                scaled_sums[k] += exp(np.float64(out[i, k]) - largest[k])
+                scaled_sums[k] += exp(np.float64(out[i, k]) - max_logs[k])
         for k in range(n_topics):
-            log_sums[block, k] = largest[k] + log(scaled_sums[k])
+            log_sums[block, k] = max_logs[k] + log(scaled_sums[k])
 
 
 # ------------------------------------------------------------------------------------- tokens
@@ -346,7 +346,7 @@ def _draw_proportions(
     this distribution. b is ``inv_temp``, and ``sizes`` (K,) are the tokens in each topic.
     """
     # Before the last loop, ``theta`` holds logarithms of the proportions, up to a constant.
-    largest = -np.inf
+    max_log = -np.inf
     for k in range(theta.size):
         shape = np.float64(alpha[k]) + np.float64(inv_temp) * sizes[k]
         if is_drawn and shape > 0.0:
@@ -359,9 +359,9 @@ def _draw_proportions(
             theta[k] = np.log(shape)
         else:
             theta[k] = -np.inf
-        largest = max(largest, theta[k])
+        max_log = max(max_log, theta[k])
     for k in range(theta.size):
-        theta[k] = np.exp(inv_temp * (theta[k] - largest))
+        theta[k] = np.exp(inv_temp * (theta[k] - max_log))
     return state
 
 
@@ -378,15 +378,15 @@ def _draw_assignments(
     """
     n_topics = theta.size
     # later_sums[k] is the sum of the weights of all topics after k.
-    total = 0.0
+    total_weight = 0.0
     for k in range(n_topics - 1, -1, -1):
-        later_sums[k] = total
-        total += theta[k] * np.float64(row[k])
+        later_sums[k] = total_weight
+        total_weight += theta[k] * np.float64(row[k])
     n_remaining = np.floor(count)
     # The fraction of the count that is still without a topic.
     fraction = count - n_remaining
     state += GOLDEN
-    draw = uniform(mix(state)) * total
+    weight_draw = uniform(mix(state)) * total_weight
     for k in range(n_topics):
         # Divide the whole tokens that no earlier topic has got between topic k and all later
         # topics.
@@ -398,7 +398,7 @@ def _draw_assignments(
         # The fractional token goes to the first topic with ``later_sums[k] <= draw``. The draw is
         # uniform between 0 and the sum of all weights, so that topic k has the probability
         # ``weight / total``.
-        if draw >= later_sums[k] and weight > 0.0:
+        if weight_draw >= later_sums[k] and weight > 0.0:
             out[k] += fraction
             fraction = 0.0
     return state
@@ -457,12 +457,12 @@ def _draw_large_entries(
         if step < n_steps - 1:
             # Set ``large_sizes`` to the expected tokens given theta.
             for e in range(indptr[d], indptr[d + 1]):
-                word_row, total = table[words[entries[e]]], 0.0
+                word_row, total_size = table[words[entries[e]]], 0.0
                 for k in range(n_topics):
                     entry_sizes[k] = theta[k] * np.float64(word_row[k])
                 for k in range(n_topics):
-                    total += entry_sizes[k]
-                scale = np.float64(counts[entries[e]]) / total
+                    total_size += entry_sizes[k]
+                scale = np.float64(counts[entries[e]]) / total_size
                 for k in range(n_topics):
                     large_sizes[k] += scale * entry_sizes[k]
     # Draw the tokens of each large entry given theta.
@@ -534,7 +534,7 @@ def sweep_gibbs(
 
     ``large_entries`` has the first three fields of :class:`LargeEntries`, or is None.
     """
-    longest = np.diff(documents.token_indptr[documents.indptr]).max(initial=0)
+    max_tokens = np.diff(documents.token_indptr[documents.indptr]).max(initial=0)
     table, alpha = conditional.table, conditional.alpha
     n_topics = table.shape[1]
     if large_entries is not None:
@@ -551,8 +551,8 @@ def sweep_gibbs(
         np.empty(n_topics, np.int64), np.empty(n_topics, alpha.dtype),
         np.empty(n_topics + 1, table.dtype),
     )  # fmt: skip
-    numbers = np.empty((3, longest), np.int32)
-    tokens = _Tokens(numbers[0], numbers[1], numbers[2], np.empty(longest, alpha.dtype))
+    numbers = np.empty((3, max_tokens), np.int32)
+    tokens = _Tokens(numbers[0], numbers[1], numbers[2], np.empty(max_tokens, alpha.dtype))
     _sweep_gibbs(
         documents, conditional, n_burn_in, samples, proportions, large_entries, members, tokens,
         np.empty(n_topics + 1, table.dtype), counter,
@@ -804,12 +804,12 @@ def run_cvb0(
         sizes[:] = zero
         for j in range(indptr[d], indptr[d + 1]):
             word_row, q = table[words[j]], shares[j]
-            norm = zero
+            sum_of_q = zero
             for k in range(n_topics):
                 q[k] = alpha_powers[k] * word_row[k]
             for k in range(n_topics):
-                norm += q[k]
-            scale = lit(zero, 1.0) / norm
+                sum_of_q += q[k]
+            scale = lit(zero, 1.0) / sum_of_q
             for k in range(n_topics):
                 q[k] *= scale
                 sizes[k] += counts[j] * q[k]
@@ -820,7 +820,7 @@ def run_cvb0(
                 count = counts[j]
                 # A token has the weight 1, or the count if it is a fraction of 1.
                 token_size = min(count, lit(zero, 1.0))
-                norm = zero
+                sum_of_q = zero
                 for k in range(n_topics):
                     # Clip the difference, which rounding may make negative.
                     other_tokens = max(sizes[k] - token_size * q[k], zero)
@@ -834,8 +834,8 @@ def run_cvb0(
                 for k in range(n_topics):
                     new_q[k] *= word_row[k]
                 for k in range(n_topics):
-                    norm += new_q[k]
-                scale = lit(zero, 1.0) / norm
+                    sum_of_q += new_q[k]
+                scale = lit(zero, 1.0) / sum_of_q
                 # From here on, ``new_q`` is the change of q.
                 for k in range(n_topics):
                     new_q[k] = scale * new_q[k] - q[k]

@@ -237,13 +237,13 @@ def _set_topic_count(k: Any, word_count: Any, total: Any, totals: Array, scratch
 
 
 @jit_inlined
-def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
+def _draw_from_second_part(random_number: Any, second_sum: Any, scratch: Any) -> Any:
     """Draw a topic with probability proportional to ``alpha_k phi_k``.
 
-    ``number`` is a random number in [0, 1), and ``second_sum`` the sum over all topics. The range
-    of the topic is drawn first, then the topic in the range.
+    ``random_number`` is a random number in [0, 1), and ``second_sum`` the sum over all topics. The
+    range of the topic is drawn first, then the topic in the range.
     """
-    remainder: Any = np.float64(number) * second_sum
+    remainder: Any = np.float64(random_number) * second_sum
     r: Any = np.int64(0)
     while r < scratch.range_sums.size - 1 and remainder >= scratch.range_sums[r]:
         remainder -= scratch.range_sums[r]
@@ -252,10 +252,10 @@ def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
     # Given the range, the remainder divided by the sum of the range is uniform in [0, 1), so that
     # it is the random number of the draw in the range. ``ones`` take the place of a third factor,
     # and of the array that is fetched from memory for the next draw.
-    number = np.float32(max(min(remainder / scratch.range_sums[r], 1.0), 0.0))
+    random_number = np.float32(max(min(remainder / scratch.range_sums[r], 1.0), 0.0))
     k, _ = draw_from_products(
         scratch.alpha[start:stop], scratch.phi[start:stop], scratch.ones, scratch.ones,
-        scratch.sums, number,
+        scratch.sums, random_number,
     )  # fmt: skip
     return start + k
 
@@ -264,16 +264,16 @@ def _draw_from_second_part(number: Any, second_sum: Any, scratch: Any) -> Any:
 def _move_token(d: Any, old_topic: Any, new_topic: Any, weight: Any, document_counts: Any) -> None:
     """Move a token of document d to another topic, which may be new to the document."""
     # Look for the slots of both topics and for a slot without tokens. A slot that does not exist is
-    # ``none``, which is less than the number of any slot. The search has no branches, since it
+    # ``no_slot``, which is less than the number of any slot. The search has no branches, since it
     # takes maxima.
-    none = np.int32(-1)
-    old_slot, new_slot, free_slot = none, none, none
+    no_slot = np.int32(-1)
+    old_slot, new_slot, free_slot = no_slot, no_slot, no_slot
     first, n_slots = np.uint64(document_counts.first[d]), np.uint64(document_counts.n_slots[d])
     for m in range(n_slots):
         topic, slot = document_counts.topics[first + m], np.int32(m)
-        old_slot = max(old_slot, slot if topic == old_topic else none)
-        new_slot = max(new_slot, slot if topic == new_topic else none)
-        free_slot = max(free_slot, slot if document_counts.n_tokens[first + m] == 0 else none)
+        old_slot = max(old_slot, slot if topic == old_topic else no_slot)
+        new_slot = max(new_slot, slot if topic == new_topic else no_slot)
+        free_slot = max(free_slot, slot if document_counts.n_tokens[first + m] == 0 else no_slot)
     # Take the token from its old slot.
     position = first + np.uint64(old_slot)
     document_counts.n_tokens[position] -= 1
@@ -386,15 +386,15 @@ def _sweep_sparse(
             if start == stop or token_documents[start] >= groups[g + 1]:
                 continue
             # Compute phi and the sums of the second part for this word.
-            eta_word = eta[a]
+            word_eta = eta[a]
             second_sum = 0.0
-            scratch.word_counts[:] = eta_word
+            scratch.word_counts[:] = word_eta
             for i in range(count_indptr[a], count_indptr[a + 1]):
                 scratch.word_counts[int(count_topics[i])] += count_values[i]
             for k in range(n_topics):
                 scratch.phi[k] = scratch.word_counts[k] * scratch.inverse_totals[k]
             for r in range(scratch.range_sums.size):
-                range_sum = lit(eta_word, 0.0)
+                range_sum = lit(word_eta, 0.0)
                 range_alpha = scratch.alpha[r * TOPICS_PER_RANGE : (r + 1) * TOPICS_PER_RANGE]
                 range_phi = scratch.phi[r * TOPICS_PER_RANGE : (r + 1) * TOPICS_PER_RANGE]
                 for k in range(range_phi.size):
@@ -420,30 +420,30 @@ def _sweep_sparse(
                 states[d] += GOLDEN
                 number, second_number = make_uniform_pair(mix(states[d]))
                 # Draw a slot of the document, or the second part. ``others_sum`` is the sum of the
-                # second part without this token, ``norm`` is the sum of both parts without it,
-                # ``others_total`` is the sum of alpha + n_dk without it, and ``width`` is the
-                # padded number of slots. A slot below ``width`` means that the slot is drawn, and
-                # any other number that the second part is drawn. If tokens have no topics yet, the
-                # document has no slots, and ``others_total`` is the sum of alpha = 1.
-                others_sum, norm = second_sum, np.float32(second_sum)
+                # second part without this token, ``parts_sum`` is the sum of both parts without it,
+                # ``others_total`` is the sum of alpha + n_dk without it, and ``n_padded`` is the
+                # padded number of slots. A slot below ``n_padded`` means that the slot is drawn,
+                # and any other number that the second part is drawn. If tokens have no topics yet,
+                # the document has no slots, and ``others_total`` is the sum of alpha = 1.
+                others_sum, parts_sum = second_sum, np.float32(second_sum)
                 others_total = np.float64(n_topics)
-                width, slot = np.int64(0), np.int64(0)
+                n_padded, slot = np.int64(0), np.int64(0)
                 first = document_counts.first[d]
                 if has_topics:
-                    width = (document_counts.n_slots[d] + LANES - 1) // LANES * LANES
+                    n_padded = (document_counts.n_slots[d] + LANES - 1) // LANES * LANES
                     # Compute the counts without the token, but do not write them to the arrays yet.
-                    word_count = max(scratch.word_counts[old_topic] - word_weight, eta_word)
+                    word_count = max(scratch.word_counts[old_topic] - word_weight, word_eta)
                     total = max(group_totals[old_topic] - np.float64(word_weight), MIN_TOTAL)
                     phi = word_count * np.float32(1.0 / total)
                     others_sum -= np.float64(scratch.alpha[old_topic]) * (
                         np.float64(scratch.phi[old_topic]) - np.float64(phi)
                     )
-                    slot, norm = draw_from_members(
+                    slot, parts_sum = draw_from_members(
                         document_counts.weights, document_counts.topics, scratch.phi, scratch.sums,
-                        (first, width, old_topic, weight, phi, np.float32(others_sum), number),
+                        (first, n_padded, old_topic, weight, phi, np.float32(others_sum), number),
                     )  # fmt: skip
                     others_total = document_counts.totals[d] - np.float64(weight)
-                if slot < width:
+                if slot < n_padded:
                     # The draw is in the first part. Take the topic of the slot. Keep the old topic
                     # if rounding has led to a slot without tokens.
                     k = int(old_topic)
@@ -477,7 +477,7 @@ def _sweep_sparse(
                 topics[t] = k
                 # p(w_i | z_-i, w_-i) is the sum of both parts, divided by the sum of alpha + n_dk
                 # without this token.
-                products[d] *= max(np.float64(norm) / others_total, _MIN_PROBABILITY)
+                products[d] *= max(np.float64(parts_sum) / others_total, _MIN_PROBABILITY)
                 if products[d] < _MIN_PRODUCT:
                     log_probability[d] += log(products[d])
                     products[d] = 1.0

@@ -39,11 +39,11 @@ from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
 # Maximum number of documents in the sample.
-SAMPLE = 5_000
+MAX_SAMPLE_SIZE = 5_000
 # Number of pairs of similar topics that are considered for a merge, per topic.
 PAIRS_PER_TOPIC = 3
 # Number of updates of the three topics of a proposal before bounds are compared.
-STEPS = 2
+N_UPDATES = 2
 # Minimum number of documents of the sample per topic. Topics cannot be distinguished in a sample of
 # fewer documents.
 DOCUMENTS_PER_TOPIC = 5
@@ -56,7 +56,7 @@ MIN_TRIALS = 2
 # otherwise be merged at no cost.
 MIN_REPRESENTATION = 0.5
 # A search ends once the tokens in the documents of all its trials together reach this multiple of
-# the tokens of the sample. A trial makes 2 (STEPS + 1) local steps of each of its documents. A
+# the tokens of the sample. A trial makes 2 (N_UPDATES + 1) local steps of each of its documents. A
 # search thus costs a few passes over the sample, even if there are many topics.
 TOKENS_PER_SEARCH = 0.5
 # A topic is split by the documents that have at least this number of its tokens each. Both groups
@@ -64,16 +64,16 @@ TOKENS_PER_SEARCH = 0.5
 MIN_TOKENS = 1.0
 # If the squared singular value of the leading direction is smaller than this, documents differ by
 # rounding errors only. The largest singular value is 1.
-MIN_SQUARE = 1e-12
+MIN_SQUARED_VALUE = 1e-12
 # Number of power iterations for the leading direction of a topic's documents.
-DIRECTION_STEPS = 5
-# Number of EM steps of the mixture that divides a topic's documents. EM ends after FIRST_STEPS
+N_DIRECTION_STEPS = 5
+# Number of EM steps of the mixture that divides a topic's documents. EM ends after N_FIRST_STEPS
 # steps if the split has no gain by then.
-MIXTURE_STEPS = 15
-FIRST_STEPS = 3
+N_MIXTURE_STEPS = 15
+N_FIRST_STEPS = 3
 # The pause after a search becomes longer with each search that changes nothing. Searches end for
 # good when the pause has reached this number of passes.
-LAST_PAUSE = 3
+MAX_PAUSE = 3
 
 
 class SplitMerge(ResumableMixin):
@@ -102,7 +102,7 @@ class SplitMerge(ResumableMixin):
         records: list[MoveRecord] = []
         self._ledger = self._ledger.record_pass()
         # Search if the pause after the last search is over.
-        if self._ledger.waiting < 0 and self._ledger.pause < LAST_PAUSE:
+        if self._ledger.waiting < 0 and self._ledger.pause < MAX_PAUSE:
             sample = _Sample(model.mean_field(), data, tools)
             max_topics = sample.rows.size / DOCUMENTS_PER_TOPIC
             if 2 < model.n_components <= max_topics and sample.batch.counts.size > 0:
@@ -131,7 +131,7 @@ class SplitMerge(ResumableMixin):
         merges = _propose_merges(sample, counts)
         records: list[MoveRecord] = []
         # Topics of the proposals so far.
-        used: set[int] = set()
+        used_topics: set[int] = set()
         # A gain counts as 0 if it is smaller than the rounding errors of the evidence. These grow
         # with the number of tokens, because the evidence is a sum over tokens.
         rounding = {"scale": counts.sum() / sample.factor, "dtype": sample.model.dtype}
@@ -147,9 +147,9 @@ class SplitMerge(ResumableMixin):
         n_tokens_left = TOKENS_PER_SEARCH * sample.batch.lengths.sum(dtype=np.float64)
         for i in stable_order([-merge.gain for merge in merges], **rounding):
             a, b = merges[i].topics
-            if a in used or b in used:
+            if a in used_topics or b in used_topics:
                 continue
-            unavailable = used | {a, b}
+            unavailable = used_topics | {a, b}
             candidates = (
                 split
                 for split in splits
@@ -165,7 +165,7 @@ class SplitMerge(ResumableMixin):
             if n_tokens_left <= 0.0:
                 break
             topics = [a, b, split.topic]
-            used |= set(topics)
+            used_topics |= set(topics)
             # Judge the proposal by the documents that have enough tokens of at least one of its
             # topics, at least half of the tokens that a split requires.
             documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * MIN_TOKENS)
@@ -207,9 +207,9 @@ class _Sample:
     def __init__(self, model: LDA, data: RowSource, tools: MoveTools) -> None:
         self.model, self.data, self.run = model, data, tools.run
         self.rows = np.arange(data.n_rows)
-        if data.n_rows > SAMPLE:
+        if data.n_rows > MAX_SAMPLE_SIZE:
             # Draw the sample at random, because rows may be sorted.
-            self.rows = np.sort(tools.rng.choice(data.n_rows, SAMPLE, replace=False))
+            self.rows = np.sort(tools.rng.choice(data.n_rows, MAX_SAMPLE_SIZE, replace=False))
         self.batch = data.batch(model, self.rows)
         self.document_of = np.repeat(np.arange(self.rows.size), np.diff(self.batch.indptr))
         self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
@@ -271,8 +271,8 @@ def _compute_log_evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
     the shape (...). ``prior`` is eta of the A words, (A,) or a row for each row of counts. Words
     without counts can be left out, but ``prior_sum`` is the sum of eta over the whole vocabulary.
     """
-    value = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
-    return value - gammaln(prior).sum(axis=-1) + gammaln(np.asarray(prior_sum))
+    log_evidence = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
+    return log_evidence - gammaln(prior).sum(axis=-1) + gammaln(np.asarray(prior_sum))
 
 
 def _propose_merges(sample: "_Sample", counts: Array) -> list[_Merge]:
@@ -285,17 +285,17 @@ def _propose_merges(sample: "_Sample", counts: Array) -> list[_Merge]:
     eta_sums = eta.sum(axis=-1)
     topic_counts = np.ascontiguousarray(counts.T) / sample.factor
     # The similarity of two topics is the Bhattacharyya coefficient of their words' probabilities.
-    roots = np.sqrt(Dirichlet.mean(topic_counts + eta))
-    first, second = np.triu_indices(len(roots), 1)
+    root_probabilities = np.sqrt(Dirichlet.mean(topic_counts + eta))
+    first_topics, second_topics = np.triu_indices(len(root_probabilities), 1)
     kinds = sample.model.prior_kinds()
-    have_equal_priors = kinds[first] == kinds[second]
-    first, second = first[have_equal_priors], second[have_equal_priors]
-    similarities = (roots @ roots.T)[first, second]
+    is_same_kind = kinds[first_topics] == kinds[second_topics]
+    first_topics, second_topics = first_topics[is_same_kind], second_topics[is_same_kind]
+    similarities = (root_probabilities @ root_probabilities.T)[first_topics, second_topics]
     order = stable_order(-similarities, scale=1.0, dtype=sample.model.dtype)
-    pairs = order[: PAIRS_PER_TOPIC * len(roots)]
+    pairs = order[: PAIRS_PER_TOPIC * len(root_probabilities)]
     evidence = _compute_log_evidence(topic_counts, eta, eta_sums)
     merges = []
-    for a, b in zip(first[pairs].tolist(), second[pairs].tolist(), strict=True):
+    for a, b in zip(first_topics[pairs].tolist(), second_topics[pairs].tolist(), strict=True):
         prior = sample.prior_of(a)
         merged_evidence = _compute_log_evidence(
             topic_counts[a] + topic_counts[b], prior, prior.sum()
@@ -351,7 +351,7 @@ def _divide_in_two(
     # that exceed 0 only by rounding are not in the first group.
     in_first = exceeds(coordinates, 0.0, scale=np.abs(coordinates).max()).astype(float)
     by_word, gain = counts.T, -np.inf
-    for step in range(1, MIXTURE_STEPS + 1):
+    for step in range(1, N_MIXTURE_STEPS + 1):
         # Make a step of expectation-maximisation: compute the counts of words in both groups,
         # ``first`` and ``second`` (A,), and then the log odds of the first group from the smoothed
         # probabilities of the words.
@@ -362,7 +362,7 @@ def _divide_in_two(
         ratio = (second.sum() + eta_sum) / (first.sum() + eta_sum)
         log_odds = counts @ np.log(ratio * (first + eta) / (second + eta))
         in_first = expit(log_odds + np.log(first_weight / (1.0 - first_weight)))
-        if step in (FIRST_STEPS, MIXTURE_STEPS):
+        if step in (N_FIRST_STEPS, N_MIXTURE_STEPS):
             # The gain is the bound of the mixture less the evidence of a single group. The bound is
             # the sum of the evidence of both groups and the entropy of ``in_first``, less the
             # cross-entropy, which is minus the expected log prior of the documents' groups.
@@ -392,22 +392,22 @@ def _find_leading_coordinates(counts: Any, weights: Array, rng: np.random.Genera
     """
     row_sums = np.asarray(counts.sum(axis=1))
     column_sums = np.maximum(weights @ counts, np.finfo(float).tiny)
-    scaled = counts.multiply(np.sqrt(weights / row_sums)[:, None]).tocsr()
-    scaled = sp.csr_array(scaled.multiply(1.0 / np.sqrt(column_sums)))
+    scaled_counts = counts.multiply(np.sqrt(weights / row_sums)[:, None]).tocsr()
+    scaled_counts = sp.csr_array(scaled_counts.multiply(1.0 / np.sqrt(column_sums)))
     first_u, first_v = np.sqrt(weights * row_sums), np.sqrt(column_sums)
     first_u, first_v = first_u / np.linalg.norm(first_u), first_v / np.linalg.norm(first_v)
     # Make power iterations, from which the first singular vectors are projected out.
-    v, transposed = rng.normal(size=column_sums.size), scaled.T
-    for _ in range(DIRECTION_STEPS):
-        v -= first_v * (first_v @ v)
-        u = scaled @ v
-        u -= first_u * (first_u @ u)
-        v = transposed @ u
-        length = np.linalg.norm(v)
-        v /= max(length, np.finfo(float).tiny)
-    if length < MIN_SQUARE:
+    direction, transposed = rng.normal(size=column_sums.size), scaled_counts.T
+    for _ in range(N_DIRECTION_STEPS):
+        direction -= first_v * (first_v @ direction)
+        coordinates = scaled_counts @ direction
+        coordinates -= first_u * (first_u @ coordinates)
+        direction = transposed @ coordinates
+        length = np.linalg.norm(direction)
+        direction /= max(length, np.finfo(float).tiny)
+    if length < MIN_SQUARED_VALUE:
         return np.zeros(row_sums.size)
-    return scaled @ (v - first_v * (first_v @ v))
+    return scaled_counts @ (direction - first_v * (first_v @ direction))
 
 
 def _try_proposal(
@@ -421,19 +421,19 @@ def _try_proposal(
     for ``documents``, which are positions in the sample.
     """
     batch = sample.data.batch(sample.model, sample.rows[documents])
-    current = stats.arrays[0][:, topics].astype(np.float64)
+    current_columns = stats.arrays[0][:, topics].astype(np.float64)
     # Words that are not in the sample are shared equally.
-    shares_of_vocabulary = np.full(len(current), 0.5)
+    shares_of_vocabulary = np.full(len(current_columns), 0.5)
     shares_of_vocabulary[sample.batch.active] = shares
-    a, b, c = current.T
+    a, b, c = current_columns.T
     changed = np.stack([a + b, c * shares_of_vocabulary, c * (1.0 - shares_of_vocabulary)], axis=1)
-    current_bound, _ = _bound_after_updates(sample, stats, batch, topics, current)
-    changed_bound, updated = _bound_after_updates(sample, stats, batch, topics, changed)
-    size = max(abs(changed_bound), abs(current_bound))
+    current_bound, _ = _compute_bound_after_updates(sample, stats, batch, topics, current_columns)
+    changed_bound, updated = _compute_bound_after_updates(sample, stats, batch, topics, changed)
+    bound_size = max(abs(changed_bound), abs(current_bound))
     dtype = sample.model.dtype
-    decision = decide(changed_bound - current_bound, size, rows="the sample", dtype=dtype)
+    decision = decide(changed_bound - current_bound, bound_size, rows="the sample", dtype=dtype)
     if not decision.is_accepted:
-        stats.replace_columns(topics, current)
+        stats.replace_columns(topics, current_columns)
         return decision
     # Keep the updates only if the sample has all documents, because otherwise they have the noise
     # of the sample.
@@ -442,21 +442,21 @@ def _try_proposal(
     return decision
 
 
-def _bound_after_updates(
+def _compute_bound_after_updates(
     sample: "_Sample", stats: RunningStats, batch: DocumentBatch, topics: list[int], columns: Array
 ) -> tuple[float, Array]:
-    """Update topics STEPS times, starting from ``columns`` (V, 3) of the statistics.
+    """Update topics N_UPDATES times, starting from ``columns`` (V, 3) of the statistics.
 
     Return the bound in nats, up to a constant, and the updated columns, which ``stats`` has
     afterwards.
     """
     stats.replace_columns(topics, columns)
-    for _ in range(STEPS):
-        updated = sample.solve(stats, batch).stats
-        # Row i of the updated statistics belongs to word ``updated.rows[i]``.
-        assert updated is not None and updated.rows is not None
+    for _ in range(N_UPDATES):
+        updated_stats = sample.solve(stats, batch).stats
+        # Row i of the updated statistics belongs to word ``updated_stats.rows[i]``.
+        assert updated_stats is not None and updated_stats.rows is not None
         columns = np.zeros_like(columns)
-        columns[updated.rows] = sample.factor * updated.arrays[0][:, topics]
+        columns[updated_stats.rows] = sample.factor * updated_stats.arrays[0][:, topics]
         stats.replace_columns(topics, columns)
     eta = np.stack([sample.prior_of(k) for k in topics])
     bound = sample.solve(stats, batch, with_stats=False).bound @ batch.weights.astype(np.float64)
