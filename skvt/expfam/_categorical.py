@@ -51,16 +51,16 @@ class Categorical:
     @staticmethod
     def variance(eta: ArrayLike) -> Array:
         """Return ``p_k (1 - p_k)`` for the probabilities p, shape (..., K)."""
-        p = Categorical.expectation(eta)
-        return p * (1.0 - p)
+        probabilities = Categorical.expectation(eta)
+        return probabilities * (1.0 - probabilities)
 
     @staticmethod
     def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
         """Return the log probability of ``x`` in nats, (...); -inf unless x is an indicator."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         is_legal = np.all((x == 0.0) | (x == 1.0), axis=-1) & (x.sum(axis=-1) == 1.0)
-        value = np.where(x == 1.0, eta, 0.0).sum(axis=-1) - Categorical.log_normalizer(eta)
-        return np.where(is_legal, value, -np.inf)
+        log_p = np.where(x == 1.0, eta, 0.0).sum(axis=-1) - Categorical.log_normalizer(eta)
+        return np.where(is_legal, log_p, -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:

@@ -22,8 +22,8 @@ _MAX_CONCENTRATION = 1e4
 _MAX_STEPS = 50
 # Newton's method ends when a step changes each concentration by less than this share of itself, for
 # the D concentrations of a Dirichlet and for the single concentration of a symmetric Dirichlet.
-_TOL = 1e-6
-_TOL_SYMMETRIC = 1e-8
+_TOLERANCE = 1e-6
+_SYMMETRIC_TOLERANCE = 1e-8
 
 
 class Dirichlet:
@@ -46,9 +46,9 @@ class Dirichlet:
     def expectation(eta: ArrayLike) -> Array:
         """Return ``E[log x_d] = digamma(eta_d) - digamma(sum eta)``, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
-        value: Array = digamma(eta)
-        value -= digamma(eta.sum(axis=-1, keepdims=True))
-        return value
+        expected_log: Array = digamma(eta)
+        expected_log -= digamma(eta.sum(axis=-1, keepdims=True))
+        return expected_log
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
@@ -91,15 +91,15 @@ class Dirichlet:
         """Return the log density at ``x`` in nats, shape (...); -inf off the simplex."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         is_legal = np.all(x >= 0.0, axis=-1) & np.isclose(x.sum(axis=-1), 1.0)
-        value = xlogy(eta - 1.0, x).sum(axis=-1) - Dirichlet.log_normalizer(eta)
-        return np.where(is_legal, value, -np.inf)
+        log_density = xlogy(eta - 1.0, x).sum(axis=-1) - Dirichlet.log_normalizer(eta)
+        return np.where(is_legal, log_density, -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
         """Return the entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
-        inner = np.einsum("...d,...d->...", eta - 1.0, Dirichlet.expectation(eta))
-        return Dirichlet.log_normalizer(eta) - inner
+        inner_product = np.einsum("...d,...d->...", eta - 1.0, Dirichlet.expectation(eta))
+        return Dirichlet.log_normalizer(eta) - inner_product
 
     @staticmethod
     def log_mean_power_sum(eta: ArrayLike, powers: Array) -> tuple[Array, Array]:
@@ -109,18 +109,18 @@ class Dirichlet:
         ``E[x_d^b] = [Gamma(eta_d + b) / Gamma(eta_d)] [Gamma(sum eta) / Gamma(sum eta + b)]``.
         """
         # Evaluate only distinct concentrations, so that a symmetric prior takes little time.
-        values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
-        total_eta = float(values @ counts)
-        value, slope = np.empty((2, len(powers)))
+        distinct_eta, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
+        total_eta = float(distinct_eta @ counts)
+        log_mean, slope = np.empty((2, len(powers)))
         for m, b in enumerate(powers):
             # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), with the beta function B. The factor
             # Gamma(b) for a = eta_d cancels the factor for a = sum eta. Differences of gammaln
             # would lose the digits of a large concentration.
-            log_terms = np.log(counts) - betaln(values, b)
-            value[m] = logsumexp(log_terms + betaln(total_eta, b))
+            log_terms = np.log(counts) - betaln(distinct_eta, b)
+            log_mean[m] = logsumexp(log_terms + betaln(total_eta, b))
             weights = np.exp(log_terms - logsumexp(log_terms))
-            slope[m] = weights @ digamma(values + b) - float(digamma(total_eta + b))
-        return value, slope
+            slope[m] = weights @ digamma(distinct_eta + b) - float(digamma(total_eta + b))
+        return log_mean, slope
 
     @staticmethod
     def log_mean_powers(eta: ArrayLike, powers: Array) -> tuple[Array, Array]:
@@ -130,8 +130,8 @@ class Dirichlet:
         """
         eta = np.asarray(eta, dtype=np.float64)[:, None]
         total_eta = eta.sum()
-        value = betaln(total_eta, powers) - betaln(eta, powers)
-        return value, digamma(eta + powers) - digamma(total_eta + powers)
+        log_mean = betaln(total_eta, powers) - betaln(eta, powers)
+        return log_mean, digamma(eta + powers) - digamma(total_eta + powers)
 
     @staticmethod
     def fit(eta: Array, mean_log: Array, *, max_iter: int = _MAX_STEPS) -> Array:
@@ -158,10 +158,10 @@ class Dirichlet:
             b = (gradient / q).sum() / (1.0 / z + (1.0 / q).sum())  # [Minka00 eq. 18]
             step = -(gradient - b) / q
             # Shorten the step so that each entry changes by at most 1 - 1 / e of its present value.
-            length = 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e))))
-            updated = eta + length * step
-            has_converged = np.max(np.abs(updated - eta) / eta) < _TOL
-            eta = _clip(updated)
+            step_share = 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e))))
+            new_eta = eta + step_share * step
+            has_converged = np.max(np.abs(new_eta - eta) / eta) < _TOLERANCE
+            eta = _clip_to_range(new_eta)
             if has_converged:
                 break
         return eta
@@ -183,7 +183,7 @@ class Dirichlet:
         if denominator < 1e-12 * abs(mean_digamma_total):
             return eta
         # [Minka00 eq. 55]
-        return _clip(eta * numerator / denominator)
+        return _clip_to_range(eta * numerator / denominator)
 
     @staticmethod
     def fit_symmetric(eta: float, mean_log: float, n_events: int) -> float:
@@ -200,9 +200,9 @@ class Dirichlet:
             # objective is not concave in log eta, go uphill by a factor e.
             curvature = eta * slope + eta * eta * second_derivative
             step = -eta * slope / curvature if curvature < 0.0 else np.sign(slope)
-            updated = _clip(eta * np.exp(np.clip(step, -1.0, 1.0)))
-            has_converged = abs(updated / eta - 1.0) < _TOL_SYMMETRIC
-            eta = updated
+            new_eta = _clip_to_range(eta * np.exp(np.clip(step, -1.0, 1.0)))
+            has_converged = abs(new_eta / eta - 1.0) < _SYMMETRIC_TOLERANCE
+            eta = new_eta
             if has_converged:
                 break
         return eta
@@ -223,7 +223,7 @@ class Dirichlet:
         values, multiplicities = np.unique(counts, return_counts=True)
         values, n_draws = values.astype(np.float64), np.asarray(n_draws, np.float64)
 
-        def gradient(log_eta: float) -> float:
+        def compute_gradient(log_eta: float) -> float:
             """Return the gradient of the log likelihood in eta, given log eta [Minka00 eq. 55]."""
             eta = float(np.exp(log_eta))
             event_term = multiplicities @ (digamma(values + eta) - digamma(eta))
@@ -232,15 +232,15 @@ class Dirichlet:
             return float(event_term - n_events * total_term)
 
         # If the gradient has one sign in the whole range, the maximum is at an end of the range.
-        low, high = np.log([_MIN_CONCENTRATION, _MAX_CONCENTRATION])
-        if gradient(low) <= 0.0:
+        min_log_eta, max_log_eta = np.log([_MIN_CONCENTRATION, _MAX_CONCENTRATION])
+        if compute_gradient(min_log_eta) <= 0.0:
             return _MIN_CONCENTRATION
-        if gradient(high) >= 0.0:
+        if compute_gradient(max_log_eta) >= 0.0:
             return _MAX_CONCENTRATION
         # The tolerance 1e-8 of log eta is a relative error of eta.
-        return float(np.exp(brentq(gradient, low, high, xtol=1e-8)))
+        return float(np.exp(brentq(compute_gradient, min_log_eta, max_log_eta, xtol=1e-8)))
 
 
-def _clip(eta: Any) -> Any:
+def _clip_to_range(eta: Any) -> Any:
     """Return concentrations in the range of learned concentrations that are nearest to ``eta``."""
     return np.clip(eta, _MIN_CONCENTRATION, _MAX_CONCENTRATION)

@@ -68,8 +68,8 @@ class DirichletColumns:
         # Draw the logarithms of gamma variates, because all gamma variates of a column could
         # underflow.
         log_gammas = log_standard_gamma(np.asarray(eta, dtype=np.float64), rng)
-        largest = np.maximum.reduceat(log_gammas, self._starts, axis=-1)
-        gammas = np.exp(log_gammas - self._repeat(largest))
+        max_log_gammas = np.maximum.reduceat(log_gammas, self._starts, axis=-1)
+        gammas = np.exp(log_gammas - self._repeat(max_log_gammas))
         return np.maximum(gammas / self._repeat(self.sum_categories(gammas)), MIN_DRAW)
 
     concentrate_at = staticmethod(Dirichlet.concentrate_at)
@@ -90,10 +90,10 @@ class DirichletColumns:
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         sums_to_1 = np.isclose(self.sum_categories(x), 1.0)
         is_legal = np.all(x >= 0.0, axis=-1) & np.all(sums_to_1, axis=-1)
-        value = xlogy(eta - 1.0, x).sum(axis=-1) - self.log_normalizer(eta)
-        return np.where(is_legal, value, -np.inf)
+        log_density = xlogy(eta - 1.0, x).sum(axis=-1) - self.log_normalizer(eta)
+        return np.where(is_legal, log_density, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
         eta = np.asarray(eta, dtype=np.float64)
-        inner = np.einsum("...d,...d->...", eta - 1.0, self.expectation(eta))
-        return self.log_normalizer(eta) - inner
+        inner_product = np.einsum("...d,...d->...", eta - 1.0, self.expectation(eta))
+        return self.log_normalizer(eta) - inner_product

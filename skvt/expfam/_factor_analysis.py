@@ -68,9 +68,9 @@ from skvt.typing import Array, IndexArray
 _LOG_2 = np.log(2.0)
 # The search for the maximum of the bound ends if a step raises the bound by less than this, in nats
 # per row. A step updates the columns of loadings and the noise.
-_TOL = 1e-6
+_TOLERANCE = 1e-6
 # The same limit in trials of priors, for which an approximate bound is enough.
-_TRIAL_TOL = 1e-4
+_TRIAL_TOLERANCE = 1e-4
 # Maximum number of steps.
 _MAX_STEPS = 100
 # Number of earlier steps that an accelerated step combines.
@@ -151,7 +151,7 @@ class FactorAnalysis:
     log evidence of the rows that were added to the prior. The expectation is the gradient of the
     log-normaliser. It has the entries of the expectation of a normal-Wishart, with two differences:
     ``E[log|Lambda|]`` is replaced by a bound, and E[Lambda] is replaced by the corresponding matrix
-    in the bound of ``E[log p(x)]``, see :func:`expected_precision`. Energies, evidences and
+    in the bound of ``E[log p(x)]``, see :func:`compute_expected_precision`. Energies, evidences and
     divergences follow from the log-normaliser and the expectation as in any family. The class
     :class:`~skvt.expfam.Family` documents the methods that all families have.
     """
@@ -202,7 +202,7 @@ class FactorAnalysis:
             initial = self.initial_factors
             if initial is not None:
                 initial = Factors(*(array[new] for array in initial))
-            best_of_new = self._best_factors(members[new], initial).split()
+            best_of_new = self._find_best_factors(members[new], initial).split()
             best_of_member.update(zip(new, best_of_new, strict=True))
         # Cache all new members except those of at most one row, whose q is found very fast. The
         # prior, which has no rows, is cached. Each row adds 1 to the second natural parameter.
@@ -225,7 +225,7 @@ class FactorAnalysis:
         trial._cache.update(self._cache)
         return trial
 
-    def _best_factors(self, eta: Array, initial: Factors | None) -> Factors:
+    def _find_best_factors(self, eta: Array, initial: Factors | None) -> Factors:
         """Find the best q of members (K, E), starting from ``initial`` unless it is None."""
         posterior = NormalWishart.to_standard(eta)
         prior = self._standard_prior
@@ -239,18 +239,18 @@ class FactorAnalysis:
         # A member of at most one row has no factors, so that all of its scatter is noise.
         rate = 0.5 * (s + np.diagonal(scatter, axis1=1, axis2=2))
         has_several_rows = n_rows > 1.0
-        tol = _TOL
+        tolerance = _TOLERANCE
         factors = Factors(
             bound=np.zeros(K), rate=rate, loadings=np.zeros((K, D, max_rank)),
             variances=np.ones((K, max_rank)),
         )  # fmt: skip
         if initial is not None:
-            tol = _TRIAL_TOL
+            tolerance = _TRIAL_TOLERANCE
             # ``initial`` may have fewer columns of loadings.
             rank = initial.variances.shape[1]
             arrays = (*factors[:2], factors.loadings[:, :, :rank], factors.variances[:, :rank])
-            for array, initial_array in zip(arrays, initial, strict=True):
-                array[has_several_rows] = initial_array[has_several_rows]
+            for values, initial_array in zip(arrays, initial, strict=True):
+                values[has_several_rows] = initial_array[has_several_rows]
         elif D < _MANY_COLUMNS:
             # The noise starts at the variance of each column of data given the other columns. If
             # there are many columns, `_maximise_bounds` computes this variance.
@@ -258,7 +258,7 @@ class FactorAnalysis:
             rate[has_several_rows] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
         start_noise = initial is None and D >= _MANY_COLUMNS
         # This overwrites the arrays of ``factors``.
-        _maximise_bounds(n_rows, scatter, 0.5 * nu_0, 0.5 * s, *factors, tol, start_noise)
+        _maximise_bounds(n_rows, scatter, 0.5 * nu_0, 0.5 * s, *factors, tolerance, start_noise)
         return factors
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
@@ -279,7 +279,7 @@ class FactorAnalysis:
         shape = 0.5 * nu[:, None]
         log_det = (digamma_array(shape) - np.log(factors.rate)).sum(axis=1)
         log_det += np.log(factors.variances).sum(axis=1)
-        precision = expected_precision(shape, factors)
+        precision = compute_expected_precision(shape, factors)
         precision_mean = np.einsum("kij,kj->ki", precision, m)
         return join_moments(m, kappa, log_det, precision, precision_mean).reshape(eta.shape)
 
@@ -293,13 +293,13 @@ class FactorAnalysis:
         eta = np.asarray(eta, dtype=np.float64)
         mean, kappa, nu = get_m_kappa_nu(eta)
         factors = self.factors(eta)
-        lead = eta.shape[:-1]
+        leading_shape = eta.shape[:-1]
         return {
             "mean": mean,
             "mean_precision": kappa,
             "shape": 0.5 * nu,
-            "rate": factors.rate.reshape(*lead, -1),
-            "loadings": factors.loadings.reshape(*lead, *factors.loadings.shape[1:]),
+            "rate": factors.rate.reshape(*leading_shape, -1),
+            "loadings": factors.loadings.reshape(*leading_shape, *factors.loadings.shape[1:]),
             "loadings_variance": 1.0 / (nu - self._standard_prior["degrees_of_freedom"] + 1.0),
         }
 
@@ -314,35 +314,35 @@ class FactorAnalysis:
         psi = standard_gamma(np.broadcast_to(q["shape"][:, None], q["rate"].shape), rng) / q["rate"]
         # Whether each column of loadings is used, (K, 1, L).
         is_used = np.abs(q["loadings"]).sum(axis=1, keepdims=True) > 0.0
-        noise = rng.standard_normal(q["loadings"].shape) * is_used
-        noise *= np.sqrt(q["loadings_variance"])[:, None, None] / np.sqrt(psi)[..., None]
-        loadings = q["loadings"] + noise
+        deviations = rng.standard_normal(q["loadings"].shape) * is_used
+        deviations *= np.sqrt(q["loadings_variance"])[:, None, None] / np.sqrt(psi)[..., None]
+        loadings = q["loadings"] + deviations
         covariance = loadings @ np.swapaxes(loadings, 1, 2)
         columns = np.arange(psi.shape[1])
         covariance[:, columns, columns] += 1.0 / psi
-        z = np.linalg.cholesky(covariance) @ rng.standard_normal((*psi.shape, 1))
-        mean = q["mean"] + z[..., 0] / np.sqrt(q["mean_precision"])[:, None]
+        mean_deviations = np.linalg.cholesky(covariance) @ rng.standard_normal((*psi.shape, 1))
+        mean = q["mean"] + mean_deviations[..., 0] / np.sqrt(q["mean_precision"])[:, None]
         return MeanPrecision(mean, np.linalg.inv(covariance))
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
         """Return means (K, D), and the precisions (K, D, D) in the bound of ``E[log p(x)]``."""
         mean, _, nu = get_m_kappa_nu(eta)
-        return MeanPrecision(mean, expected_precision(0.5 * nu[:, None], self.factors(eta)))
+        return MeanPrecision(mean, compute_expected_precision(0.5 * nu[:, None], self.factors(eta)))
 
     def variance(self, eta: ArrayLike) -> MeanPrecision:
         """Raise NotImplementedError."""
-        raise _no_closed_form("the variance")
+        raise _make_no_closed_form_error("the variance")
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
         """Raise NotImplementedError."""
-        raise _no_closed_form("the density")
+        raise _make_no_closed_form_error("the density")
 
     def entropy(self, eta: ArrayLike) -> Array:
         """Raise NotImplementedError."""
-        raise _no_closed_form("the entropy")
+        raise _make_no_closed_form_error("the entropy")
 
 
-def _no_closed_form(quantity: str) -> NotImplementedError:
+def _make_no_closed_form_error(quantity: str) -> NotImplementedError:
     """Return the error for a quantity of q that has no closed form."""
     return NotImplementedError(
         f"For covariance_type='low_rank', {quantity} of the posterior has no closed form. "
@@ -350,11 +350,11 @@ def _no_closed_form(quantity: str) -> NotImplementedError:
     )
 
 
-def expected_precision(shape: Array, factors: Factors) -> Array:
+def compute_expected_precision(shape: Array, factors: Factors) -> Array:
     """Return ``E[psi] - E[psi] M V M' E[psi]``, (K, D, D), given the shapes a (K, 1)."""
     psi = shape / factors.rate
-    scaled = psi[..., None] * factors.loadings * np.sqrt(factors.variances)[:, None]
-    precision = -scaled @ np.swapaxes(scaled, 1, 2)
+    scaled_loadings = psi[..., None] * factors.loadings * np.sqrt(factors.variances)[:, None]
+    precision = -scaled_loadings @ np.swapaxes(scaled_loadings, 1, 2)
     columns = np.arange(psi.shape[1])
     precision[:, columns, columns] += psi
     return precision
@@ -369,29 +369,29 @@ def _orthonormalise(columns: Array, transposed: Array) -> None:
     """
     D, n_columns = columns.shape
     for column in range(n_columns):
-        square = initial_square = 0.0
+        squared_length = initial_squared_length = 0.0
         # The third sweep only measures the squared length after two rounds of projections.
         for sweep in range(3):
-            square = 0.0
+            squared_length = 0.0
             for d in range(D):
-                square += columns[d, column] * columns[d, column]
+                squared_length += columns[d, column] * columns[d, column]
             if sweep == 0:
-                initial_square = square
+                initial_squared_length = squared_length
             for previous in range(column if sweep < 2 else 0):
                 projection = 0.0
                 for d in range(D):
                     projection += columns[d, previous] * columns[d, column]
                 for d in range(D):
                     columns[d, column] -= projection * columns[d, previous]
-        is_independent = square > _MIN_INDEPENDENT_SHARE * initial_square
-        scale = 1.0 / np.sqrt(square) if is_independent else 0.0
+        is_independent = squared_length > _MIN_INDEPENDENT_SHARE * initial_squared_length
+        scale = 1.0 / np.sqrt(squared_length) if is_independent else 0.0
         for d in range(D):
             columns[d, column] *= scale
             transposed[column, d] = columns[d, column]
 
 
 @jit_inlined_allocating
-def _factorise(scatter: Array, max_rank: int) -> Array:
+def _factorise_scatter(scatter: Array, max_rank: int) -> Array:
     """Return F (D, p) with ``F F' = scatter``.
 
     If F needed more than ``max_rank`` columns, return a matrix without columns. The algorithm is
@@ -399,9 +399,9 @@ def _factorise(scatter: Array, max_rank: int) -> Array:
     so far leave the largest share unexplained.
     """
     D = scatter.shape[0]
-    # ``root`` is the transpose of F, whose rows are contiguous. ``residual`` is a row of the
+    # ``factor_rows`` is the transpose of F, whose rows are contiguous. ``residual`` is a row of the
     # scatter minus the part that the columns of F so far explain.
-    root, residual = np.zeros((max_rank, D)), np.empty(D)
+    factor_rows, residual = np.zeros((max_rank, D)), np.empty(D)
     # The part of the scatter of each column of data that F F' does not explain yet.
     variance_left = np.diag(scatter).copy()
     for rank in range(max_rank + 1):
@@ -410,19 +410,19 @@ def _factorise(scatter: Array, max_rank: int) -> Array:
             if variance_left[d] > largest_share * scatter[d, d]:
                 pivot, largest_share = d, variance_left[d] / scatter[d, d]
         if largest_share <= _MAX_SHARE_LEFT_OUT:
-            return root[:rank].T.copy()
+            return factor_rows[:rank].T.copy()
         if rank == max_rank:
             break
         pivot_length = np.sqrt(variance_left[pivot])
         for d in range(D):
             residual[d] = scatter[pivot, d]
         for j in range(rank):
-            factor = root[j, pivot]
+            pivot_loading = factor_rows[j, pivot]
             for d in range(D):
-                residual[d] -= factor * root[j, d]
+                residual[d] -= pivot_loading * factor_rows[j, d]
         for d in range(D):
-            root[rank, d] = residual[d] / pivot_length
-            variance_left[d] -= root[rank, d] * root[rank, d]
+            factor_rows[rank, d] = residual[d] / pivot_length
+            variance_left[d] -= factor_rows[rank, d] * factor_rows[rank, d]
         variance_left[pivot] = 0.0
     return np.empty((D, 0))
 
@@ -446,52 +446,52 @@ def _start_noise(
     for d in range(D):
         ridge[d] = share * scatter[d, d] + 2.0 * b0[d]
     if rank == 0:
-        shrunk = (1.0 - share) * scatter
+        shrunk_scatter = (1.0 - share) * scatter
         for d in range(D):
-            shrunk[d, d] += ridge[d]
-        inverse = np.linalg.inv(shrunk)
+            shrunk_scatter[d, d] += ridge[d]
+        inverse = np.linalg.inv(shrunk_scatter)
         for d in range(D):
             rate[d] = 0.5 / inverse[d, d]
         return
-    scaled = np.empty((D, rank))
+    scaled_root = np.empty((D, rank))
     for d in range(D):
         for column in range(rank):
-            scaled[d, column] = scatter_root[d, column] * np.sqrt((1.0 - share) / ridge[d])
+            scaled_root[d, column] = scatter_root[d, column] * np.sqrt((1.0 - share) / ridge[d])
     # Compute the diagonal of S^-1 from the inverse of a (p, p) matrix by Woodbury's formula.
-    inner = np.ascontiguousarray(scaled.T) @ scaled
+    inner_matrix = np.ascontiguousarray(scaled_root.T) @ scaled_root
     for column in range(rank):
-        inner[column, column] += 1.0
-    product = scaled @ np.linalg.inv(inner)
+        inner_matrix[column, column] += 1.0
+    product = scaled_root @ np.linalg.inv(inner_matrix)
     for d in range(D):
         share_left = 1.0
         for column in range(rank):
-            share_left -= product[d, column] * scaled[d, column]
+            share_left -= product[d, column] * scaled_root[d, column]
         rate[d] = 0.5 * ridge[d] / max(share_left, _MAX_SHARE_LEFT_OUT)
 
 
 @jit_inlined
-def _gain_of_factor(value: float, n_plus_1: float, D: int, gain_constant: float) -> float:
-    """Return log 2 plus the nats that a column of loadings with eigenvalue ``value`` adds.
+def _compute_factor_gain(eigenvalue: float, n_plus_1: float, D: int, gain_constant: float) -> float:
+    """Return log 2 plus the nats that a column of loadings of this eigenvalue adds.
 
     The log 2 cancels the term -log 2 of the contribution to the bound, which is due to the prior of
     the rank.
     """
-    log_ratio = log(n_plus_1 / value)
-    return 0.5 * (value - n_plus_1) + 0.5 * (n_plus_1 + D) * log_ratio + gain_constant
+    log_ratio = log(n_plus_1 / eigenvalue)
+    return 0.5 * (eigenvalue - n_plus_1) + 0.5 * (n_plus_1 + D) * log_ratio + gain_constant
 
 
 @jit_inlined_allocating
-def _multiply_scaled(scatter: Array, noise_root: Array, columns: Array) -> Array:
+def _multiply_by_scaled_scatter(scatter: Array, noise_root: Array, columns: Array) -> Array:
     """Return the product (D, p) of the scaled scatter and ``columns`` (D, p).
 
     ``noise_root`` (D,) has the roots of E[psi].
     """
     D, n_columns = columns.shape
-    scaled = np.empty((D, n_columns))
+    scaled_columns = np.empty((D, n_columns))
     for d in range(D):
         for column in range(n_columns):
-            scaled[d, column] = columns[d, column] * noise_root[d]
-    product = scatter @ scaled
+            scaled_columns[d, column] = columns[d, column] * noise_root[d]
+    product = scatter @ scaled_columns
     for d in range(D):
         for column in range(n_columns):
             product[d, column] *= noise_root[d]
@@ -515,22 +515,22 @@ def _has_all_factors(
     n_plus_1 = n_rows + 1.0
     # Find t by bisection. The gain rises with the eigenvalue from ``n_plus_1 + D`` on.
     low = high = n_plus_1 + D
-    while _gain_of_factor(high, n_plus_1, D, gain_constant) <= _LOG_2:
+    while _compute_factor_gain(high, n_plus_1, D, gain_constant) <= _LOG_2:
         low, high = high, 2.0 * high
-    while high - low > _TOL * low:
+    while high - low > _TOLERANCE * low:
         middle = 0.5 * (low + high)
-        if _gain_of_factor(middle, n_plus_1, D, gain_constant) <= _LOG_2:
+        if _compute_factor_gain(middle, n_plus_1, D, gain_constant) <= _LOG_2:
             low = middle
         else:
             high = middle
-    weighted, transposed = np.empty((D, rank)), np.empty((rank, D))
+    weighted_loadings, transposed = np.empty((D, rank)), np.empty((rank, D))
     for column in range(rank):
-        value = n_plus_1 / variances[column]
-        weight = 2.0 * value / ((value - D) / n_plus_1 - 1.0)
+        eigenvalue = n_plus_1 / variances[column]
+        weight = 2.0 * eigenvalue / ((eigenvalue - D) / n_plus_1 - 1.0)
         for d in range(D):
-            weighted[d, column] = weight * loadings[d, column]
+            weighted_loadings[d, column] = weight * loadings[d, column]
             transposed[column, d] = loadings[d, column]
-    matrix = weighted @ transposed
+    matrix = weighted_loadings @ transposed
     for d in range(D):
         for e in range(D):
             matrix[d, e] -= scatter[d, e]
@@ -593,10 +593,10 @@ def _fit_factors(
     # Only contiguous matrices are multiplied, because numba compiles a product for each layout.
     projected, vectors, span = scaled, scaled, basis
     if span_size:
-        span = _multiply_scaled(scatter, noise_root, basis)
+        span = _multiply_by_scaled_scatter(scatter, noise_root, basis)
         transposed = np.empty((span_size, D))
         _orthonormalise(span, transposed)
-        projected = transposed @ _multiply_scaled(scatter, noise_root, span)
+        projected = transposed @ _multiply_by_scaled_scatter(scatter, noise_root, span)
     elif uses_root and max_rank:
         span_size = scatter_root.shape[1]
         span, transposed = np.empty((D, span_size)), np.empty((span_size, D))
@@ -624,16 +624,16 @@ def _fit_factors(
     last = n_values - 1
     rank = 0
     for column in range(min(max_rank, n_values)):
-        value = values[last - column]
-        if value <= n_plus_1 + D:
+        eigenvalue = values[last - column]
+        if eigenvalue <= n_plus_1 + D:
             break
-        gain = _gain_of_factor(value, n_plus_1, D, gain_constant)
+        gain = _compute_factor_gain(eigenvalue, n_plus_1, D, gain_constant)
         if gain <= _LOG_2:
             break
         bound += gain - _LOG_2
         rank += 1
-        variances[column] = n_plus_1 / value
-        loading_scale = np.sqrt((value - D) / n_plus_1 - 1.0)
+        variances[column] = n_plus_1 / eigenvalue
+        loading_scale = np.sqrt((eigenvalue - D) / n_plus_1 - 1.0)
         for d in range(D):
             loading = vectors[d, last - column] * loading_scale / noise_root[d]
             loadings[d, column] = loading
@@ -700,14 +700,14 @@ def _accelerate(
 @jit_allocating
 def _maximise_bounds(
     n_rows: Array, scatter: Array, a0: float, b0: Array, bound: Array, rate: Array,
-    loadings: Array, variances: Array, tol: float, start_noise: bool,
+    loadings: Array, variances: Array, tolerance: float, sets_noise: bool,
 ) -> None:  # fmt: skip
     """Find the best q of K members with N rows (K,) and the scatter R (K, D, D).
 
     ``bound``, ``rate``, ``loadings`` and ``variances``, the fields of :class:`Factors`, have the
-    initial q, and are overwritten. With ``start_noise``, :func:`_start_noise` first sets the rates
+    initial q, and are overwritten. With ``sets_noise``, :func:`_start_noise` first sets the rates
     of members of more than one row. The prior of the noise precisions psi_d is Gamma(a0, b0_d).
-    Steps end if the bound rises by less than ``tol`` nats per row.
+    Steps end if the bound rises by less than ``tolerance`` nats per row.
 
     Each step finds the best factors for the present noise, and the best noise given these factors,
     which is called the target of the step. Anderson's acceleration combines the last targets to the
@@ -734,7 +734,7 @@ def _maximise_bounds(
         gain_constant -= 0.5 * D * log(n_rows[k] + 1.0)
         member_rank = max_rank if n_rows[k] > 1.0 else 0
         bound[k] = -np.inf
-        min_gain = tol * n_rows[k]
+        min_gain = tolerance * n_rows[k]
         # Number of changes that an accelerated step combines; -1 until a step has been made.
         n_changes = -1
         is_accelerated = False
@@ -744,8 +744,8 @@ def _maximise_bounds(
         if D >= _MANY_COLUMNS and basis_size == 0 and 1.0 < n_rows[k] < 0.5 * D:
             # Many rows of small weights can have a scatter whose rank is larger than D // 2. Such a
             # scatter is not factorised, and ``scatter_root`` still has no columns.
-            scatter_root = _factorise(scatter[k], D // 2)
-        if start_noise and n_rows[k] > 1.0:
+            scatter_root = _factorise_scatter(scatter[k], D // 2)
+        if sets_noise and n_rows[k] > 1.0:
             _start_noise(n_rows[k], scatter[k], scatter_root, b0, rate[k])
         basis = np.empty((D, basis_size))
         for d in range(D):
@@ -774,7 +774,7 @@ def _maximise_bounds(
                 is_accelerated or (basis_size > 0 and gain < -min_gain)
             )
             has_converged = not has_failed and not gain >= min_gain
-            if has_converged and (basis_size == 0 or D < _MANY_COLUMNS or tol > _TOL):
+            if has_converged and (basis_size == 0 or D < _MANY_COLUMNS or tolerance > _TOLERANCE):
                 break
             if has_converged:
                 rank = np.count_nonzero(variances[k] < 1.0)

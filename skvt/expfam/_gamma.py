@@ -92,8 +92,8 @@ class Gamma:
         is_legal = x > 0.0
         # Replace illegal values by a value whose logarithm exists.
         x = np.where(is_legal, x, 1.0)
-        value = (eta[..., 0] - 1.0) * np.log(x) - eta[..., 1] * x - Gamma.log_normalizer(eta)
-        return np.where(is_legal, value, -np.inf)
+        log_density = (eta[..., 0] - 1.0) * np.log(x) - eta[..., 1] * x - Gamma.log_normalizer(eta)
+        return np.where(is_legal, log_density, -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:

@@ -22,11 +22,11 @@ class MeanPrecision(NamedTuple):
 def join(*parts: ArrayLike) -> Array:
     """Concatenate arrays (..., n_i) along the last axis in float64; leading axes are broadcast."""
     arrays = [np.asarray(part, dtype=np.float64) for part in parts]
-    leads = {part.shape[:-1] for part in arrays}
+    leading_shapes = {part.shape[:-1] for part in arrays}
     # Broadcast only if shapes differ, because broadcasting takes longer than all other lines.
-    if len(leads) > 1:
-        lead = np.broadcast_shapes(*leads)
-        arrays = [np.broadcast_to(part, lead + part.shape[-1:]) for part in arrays]
+    if len(leading_shapes) > 1:
+        leading_shape = np.broadcast_shapes(*leading_shapes)
+        arrays = [np.broadcast_to(part, leading_shape + part.shape[-1:]) for part in arrays]
     return np.concatenate(arrays, axis=-1)
 
 

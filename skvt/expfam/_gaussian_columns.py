@@ -45,9 +45,9 @@ class GaussianColumns:
         """Split eta into ``Lambda`` (..., P, K, K) and ``h`` (..., K, D)."""
         eta = np.asarray(eta, dtype=np.float64)
         K, D = self.n_rows, self.n_columns
-        triangles, linear = eta[..., : -K * D], eta[..., -K * D :]
+        triangles, linear_entries = eta[..., : -K * D], eta[..., -K * D :]
         triangles = triangles.reshape(*eta.shape[:-1], -1, K * (K + 1) // 2)
-        return unpack(triangles), linear.reshape(*eta.shape[:-1], K, D)
+        return unpack(triangles), linear_entries.reshape(*eta.shape[:-1], K, D)
 
     def _solve_for_mean(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
         """Return the mean (..., K, D), Cholesky factors (..., P, K, K) and the log-determinant.
@@ -69,16 +69,16 @@ class GaussianColumns:
         # A shared matrix counts once for each of its columns.
         return mean, factor, log_det * (self.n_columns // n_matrices)
 
-    def _moments(self, eta: ArrayLike) -> tuple[Array, Array]:
+    def _compute_moments(self, eta: ArrayLike) -> tuple[Array, Array]:
         """Return the mean (..., K, D) and the covariances (..., P, K, K) of the columns."""
         mean, factor, _ = self._solve_for_mean(eta)
         if factor.size == self.n_rows**2:
             # There is a single matrix. If it is large, dtrtri is five times as fast as
             # np.linalg.inv.
-            root = dtrtri(factor.reshape(self.n_rows, -1), lower=1)[0].reshape(factor.shape)
+            inverse = dtrtri(factor.reshape(self.n_rows, -1), lower=1)[0].reshape(factor.shape)
         else:
-            root = np.linalg.inv(factor)
-        return mean, np.swapaxes(root, -1, -2) @ root
+            inverse = np.linalg.inv(factor)
+        return mean, np.swapaxes(inverse, -1, -2) @ inverse
 
     def second_moments(self, mean: Array, covariance: Array, *, by_column: bool) -> Array:
         """Return ``E[mu_d mu_d']`` of each column, or its sum over the columns.
@@ -107,16 +107,16 @@ class GaussianColumns:
         off the diagonal, followed by the entries of E[mu], row by row. If columns share one
         precision matrix, their triangles are summed.
         """
-        mean, covariance = self._moments(eta)
+        mean, covariance = self._compute_moments(eta)
         by_column = covariance.shape[-3] > 1
         # `pack_statistic` multiplies by -1/2 and doubles the entries off the diagonal.
-        second = pack_statistic(self.second_moments(mean, covariance, by_column=by_column))
-        lead = mean.shape[:-2]
-        return join(second.reshape(*lead, -1), mean.reshape(*lead, -1))
+        second_moments = pack_statistic(self.second_moments(mean, covariance, by_column=by_column))
+        leading_shape = mean.shape[:-2]
+        return join(second_moments.reshape(*leading_shape, -1), mean.reshape(*leading_shape, -1))
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
         """Draw mu (..., K, D) for each member."""
-        mean, covariance = self._moments(eta)
+        mean, covariance = self._compute_moments(eta)
         # For each column, a matrix (K, 1) of standard normal variates.
         noise = rng.standard_normal((*mean.shape[:-2], self.n_columns, self.n_rows, 1))
         deviation = (np.linalg.cholesky(covariance) @ noise)[..., 0]
@@ -124,14 +124,14 @@ class GaussianColumns:
 
     def to_standard(self, eta: ArrayLike) -> dict[str, Array]:
         """Return ``mean`` (..., K, D) and ``covariance`` (..., P, K, K) of the columns."""
-        mean, covariance = self._moments(eta)
+        mean, covariance = self._compute_moments(eta)
         return {"mean": mean, "covariance": covariance}
 
     def mean(self, eta: ArrayLike) -> Array:
         return self._solve_for_mean(eta)[0]
 
     def variance(self, eta: ArrayLike) -> Array:
-        mean, covariance = self._moments(eta)
+        mean, covariance = self._compute_moments(eta)
         variances = np.diagonal(covariance, axis1=-2, axis2=-1)
         return np.broadcast_to(np.swapaxes(variances, -1, -2), mean.shape).copy()
 

@@ -125,9 +125,9 @@ class MatrixNormalWishart:
         V = np.asarray(coefficients_precision, np.float64)
         W_inverse = np.asarray(scale_inverse, np.float64)
         MV = M @ V
-        leading = np.broadcast_shapes(MV.shape[:-2], W_inverse.shape[:-2])
+        leading_shape = np.broadcast_shapes(MV.shape[:-2], W_inverse.shape[:-2])
         E, Q = M.shape[-2:]
-        blocks = np.empty((*leading, Q + E, Q + E))
+        blocks = np.empty((*leading_shape, Q + E, Q + E))
         blocks[..., :Q, :Q], blocks[..., Q:, :Q] = V, MV
         blocks[..., :Q, Q:] = np.swapaxes(MV, -1, -2)
         blocks[..., Q:, Q:] = W_inverse + MV @ np.swapaxes(M, -1, -2)
@@ -168,11 +168,11 @@ class MatrixNormalWishart:
         deviation = B - np.swapaxes(M_transposed, -1, -2)
         # tr(deviation' Lambda deviation V)
         mahalanobis = np.einsum("...eq,...ef,...fr,...qr->...", deviation, precision, deviation, V)
-        value = np.einsum("...d,...d->...", marginal, t) - 0.5 * mahalanobis
-        value = value + self.n_regressors * t[..., 0] - self.log_normalizer(eta)
-        return np.where(is_legal, value, -np.inf)
+        log_density = np.einsum("...d,...d->...", marginal, t) - 0.5 * mahalanobis
+        log_density = log_density + self.n_regressors * t[..., 0] - self.log_normalizer(eta)
+        return np.where(is_legal, log_density, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
         eta = np.asarray(eta, np.float64)
-        inner = np.einsum("...d,...d->...", eta, self.expectation(eta))
-        return self.log_normalizer(eta) - inner
+        inner_product = np.einsum("...d,...d->...", eta, self.expectation(eta))
+        return self.log_normalizer(eta) - inner_product

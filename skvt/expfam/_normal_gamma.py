@@ -112,9 +112,9 @@ class NormalGamma:
         m, kappa = (np.asarray(part, dtype=np.float64) for part in (mean, mean_precision))
         m, kappa = np.broadcast_arrays(m, kappa)
         a, b = (np.asarray(part, dtype=np.float64)[..., None] for part in (shape, rate))
-        first = 2.0 * (a - 1.0) + m.shape[-1]
-        second = 2.0 * b + (kappa * m**2).sum(axis=-1, keepdims=True)
-        return join(first, second, kappa * m, kappa)
+        log_precision_part = 2.0 * (a - 1.0) + m.shape[-1]
+        precision_part = 2.0 * b + (kappa * m**2).sum(axis=-1, keepdims=True)
+        return join(log_precision_part, precision_part, kappa * m, kappa)
 
     @staticmethod
     def mean(eta: ArrayLike) -> MeanPrecision:
@@ -153,5 +153,5 @@ class NormalGamma:
         m, _, a, b = _split(eta)
         half_D = 0.5 * m.shape[-1]
         # This is -<eta, E[t]>, since E[tau (b + sum_d kappa_d (mu_d - m_d)^2 / 2)] = a + D / 2.
-        minus_inner = a + half_D - (a - 1.0 + half_D) * (digamma(a) - np.log(b))
-        return NormalGamma.log_normalizer(eta) + minus_inner
+        minus_inner_product = a + half_D - (a - 1.0 + half_D) * (digamma(a) - np.log(b))
+        return NormalGamma.log_normalizer(eta) + minus_inner_product

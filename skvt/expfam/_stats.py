@@ -24,7 +24,7 @@ from skvt.typing import Array, IndexArray, Run, T
 # that the division of new statistics by the scale stays accurate.
 _MIN_SCALE = 1e-6
 # Maximum relative error of the sums in a file, whose arrays may be in single precision.
-_ROUNDING = 1e-3
+_MAX_SUM_ERROR = 1e-3
 # Number of rows of a task, which a thread adds at a time.
 _ROWS_PER_TASK = np.int64(64)
 # The *marks* of an array are a bitmap of the entries that may be other than zero, by which sparse
@@ -60,8 +60,8 @@ class Stats:
             return self
         rows, positions = np.unique(self.rows, return_inverse=True)
         totals = tuple(np.zeros((rows.size, width), array.dtype) for array in self.arrays)
-        for total, array in zip(totals, self.arrays, strict=True):
-            np.add.at(total, (positions, self.columns), array)
+        for row_totals, array in zip(totals, self.arrays, strict=True):
+            np.add.at(row_totals, (positions, self.columns), array)
         return Stats(totals, rows)
 
 
@@ -145,7 +145,7 @@ def _write_csr(
     more than the number of set bits.
     """
     # Number of entries written so far.
-    n = np.int64(0)
+    n_written = np.int64(0)
     indptr[0] = 0
     all_bits = ~np.uint64(0)
     for row in range(array.shape[0]):
@@ -161,13 +161,13 @@ def _write_csr(
                     position = np.uint64(lowest_bit(bits))
                     bits &= bits - np.uint64(1)
                 column = np.uint64(mark * _COLUMNS_PER_MARK) + position
-                # If the entry is zero, n does not increase, and the next entry overwrites it.
-                columns[n], values[n] = column, array[row, column]
+                # If the entry is zero, n_written stays, and the next entry overwrites it.
+                columns[n_written], values[n_written] = column, array[row, column]
                 is_nonzero = array[row, column] != lit(array[row, column], 0.0)
-                n += is_nonzero
+                n_written += is_nonzero
                 nonzero_bits |= np.uint64(is_nonzero) << position
             marks[row, mark] = nonzero_bits
-        indptr[row + 1] = n
+        indptr[row + 1] = n_written
 
 
 @jit
@@ -231,7 +231,7 @@ class RunningStats:
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state to pickle; a view of :meth:`view_of_rows` has only its rows."""
-        state = self._state_without_caches() | {"_derived": None}
+        state = self._get_state_without_caches() | {"_derived": None}
         if self._rows is not None:
             # Without the other rows, the shapes are needed to restore the arrays.
             shapes = [array.shape for array in self.arrays]
@@ -251,16 +251,16 @@ class RunningStats:
                 array[rows] = part
         vars(self).update(state)
 
-    def _state_without_caches(self) -> dict[str, Any]:
+    def _get_state_without_caches(self) -> dict[str, Any]:
         """Return the attributes by name, without caches that must not be shared with copies."""
         excluded = "_spare", "_marks", "_csr"
         return {name: value for name, value in self.__dict__.items() if name not in excluded}
 
-    def _shallow_copy(self) -> Self:
+    def _copy_shallowly(self) -> Self:
         """Return an object that shares the arrays, to become a view or to receive new arrays."""
         # Do not use copy.copy: it takes 20 microseconds, and each minibatch makes a view.
         copy = object.__new__(type(self))
-        vars(copy).update(self._state_without_caches())
+        vars(copy).update(self._get_state_without_caches())
         return copy
 
     @property
@@ -303,7 +303,7 @@ class RunningStats:
         (array,) = self.arrays
         if self._marks is None:
             # Set the bits of all entries. `_write_csr` clears the bits of zeros.
-            self._marks = _no_marks(array)
+            self._marks = _make_empty_marks(array)
             self._marks[:] = ~np.uint64(0)
             # Clear the bits beyond the last column in the last mark of each row.
             self._marks[:, -1] >>= np.uint64(-array.shape[1] % _COLUMNS_PER_MARK)
@@ -345,15 +345,15 @@ class RunningStats:
         if n_dtypes > 1 or not are_float_arrays(self.arrays, shapes):
             return False
         for array, total in zip(self.arrays, self.sums, strict=True):
-            expected = self.scale * array.sum(axis=0, dtype=np.float64)
+            expected_sums = self.scale * array.sum(axis=0, dtype=np.float64)
             # Rounding errors of a sum are relative to the sum of the absolute values. Add absolute
             # values row by row, because an array of all of them could need too much memory.
-            magnitude = np.zeros_like(expected)
+            sums_of_magnitudes = np.zeros_like(expected_sums)
             for row in array:
-                magnitude += np.abs(self.scale * row)
-            if np.shape(total) != expected.shape:
+                sums_of_magnitudes += np.abs(self.scale * row)
+            if np.shape(total) != expected_sums.shape:
                 return False
-            if not np.all(np.abs(total - expected) <= _ROUNDING * magnitude):
+            if not np.all(np.abs(total - expected_sums) <= _MAX_SUM_ERROR * sums_of_magnitudes):
                 return False
         return True
 
@@ -386,15 +386,15 @@ class RunningStats:
         ``factor`` is the number of rows of the data that one row of ``stats`` represents, times the
         inverse temperature.
         """
-        share_kept = 1.0 - rho
-        if share_kept * self.scale < _MIN_SCALE:
+        kept_share = 1.0 - rho
+        if kept_share * self.scale < _MIN_SCALE:
             self.fold()
             self._begin_write()
             for array in self.arrays:
-                array *= array.dtype.type(share_kept)
+                array *= array.dtype.type(kept_share)
         else:
-            self.scale *= share_kept
-        self.sums = tuple(share_kept * total for total in self.sums)
+            self.scale *= kept_share
+        self.sums = tuple(kept_share * total for total in self.sums)
         # `add` also clears the cache of :meth:`derived`, whose result has changed.
         self.add(stats, rho * factor, run)
 
@@ -428,7 +428,7 @@ class RunningStats:
                 column_sums = np.empty(array.shape[1])
                 # The loop always sets bits. Without marks, it sets the bits in a temporary array.
                 marks = self._marks
-                marks = _no_marks(array) if marks is None else marks
+                marks = _make_empty_marks(array) if marks is None else marks
                 _add_entries(
                     array, marks, stats.rows, stats.columns, multiplier, addend, column_sums
                 )
@@ -456,17 +456,17 @@ class RunningStats:
         the same objects as in the last call. Copies of this object share the result, so that
         callers must not write to it.
         """
-        source = function, *arguments
+        call = function, *arguments
         # Reading the arrays raises RuntimeError if this is a view whose statistics have changed.
         _ = self.arrays
         # Read the attribute only once, because another thread may replace it.
-        known = self._derived
-        if known is not None:
-            last_source, last_result = known
-            if len(last_source) == len(source) and all(map(is_, last_source, source)):
+        cached = self._derived
+        if cached is not None:
+            last_call, last_result = cached
+            if len(last_call) == len(call) and all(map(is_, last_call, call)):
                 return last_result
         result = function(self.as_stats(), *arguments)
-        self._derived = source, result
+        self._derived = call, result
         return result
 
     def as_stats(self) -> Stats:
@@ -478,7 +478,7 @@ class RunningStats:
 
         It is an error to write to a view, or to read it after S has been written to.
         """
-        view = self._shallow_copy()
+        view = self._copy_shallowly()
         view.rescale(factor)
         # Drafts do not reuse the arrays as long as the view refers to their owner.
         view._owner = self if self._owner is None else self._owner
@@ -495,7 +495,7 @@ class RunningStats:
 
     def copy(self) -> Self:
         """Return a copy with new arrays, to which the copy may write, also if this is a view."""
-        copy = self._shallow_copy()
+        copy = self._copy_shallowly()
         copy._arrays = tuple(np.array(array) for array in self.arrays)
         copy._owner = copy._rows = None
         return copy
@@ -514,7 +514,7 @@ class RunningStats:
         # Take the spare arrays by removing the attribute. This is atomic, so that two threads
         # cannot both get them.
         spare = self.__dict__.pop("_spare", None)
-        copy = self._shallow_copy()
+        copy = self._copy_shallowly()
         is_free = spare is not None and spare.owner() is None
         # Arrays that are mapped from a file may be read-only, and cannot be reused.
         if not is_free or not all(array.flags.writeable for array in spare.arrays):
@@ -537,10 +537,10 @@ class RunningStats:
         zeros = cls(np.zeros((0, *array.shape[1:]), array.dtype) for array in other.arrays)
         zeros._arrays = tuple(np.zeros(array.shape, array.dtype) for array in other.arrays)
         if len(zeros._arrays) == 1 and zeros._arrays[0].ndim == 2:
-            zeros._marks = _no_marks(zeros._arrays[0])
+            zeros._marks = _make_empty_marks(zeros._arrays[0])
         return zeros
 
 
-def _no_marks(array: Array) -> NDArray[np.uint64]:
+def _make_empty_marks(array: Array) -> NDArray[np.uint64]:
     """Return the marks of a matrix of zeros, in which no bit is set."""
     return np.zeros((len(array), -(-array.shape[1] // _COLUMNS_PER_MARK)), np.uint64)

@@ -69,8 +69,8 @@ class TiedNormalWishart:
         kappa, m, _ = split_parameters(eta)
         _, prior_log_normalizer = self._prior_of_precision
         mean_terms = 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
-        gain = Wishart.log_normalizer(self.precision_marginal(eta)) - prior_log_normalizer
-        return prior_log_normalizer + mean_terms + gain / max(1, kappa.size)
+        precision_gain = Wishart.log_normalizer(self.precision_marginal(eta)) - prior_log_normalizer
+        return prior_log_normalizer + mean_terms + precision_gain / max(1, kappa.size)
 
     def expectation(self, eta: ArrayLike) -> Array:
         """Return ``E[t(mu_k, Lambda)]`` of each member, (K, E), see :class:`NormalWishart`.
@@ -141,12 +141,12 @@ class TiedNormalWishart:
         # term only a K-th of it. Subtract the surplus.
         surplus = 1.0 - 1.0 / max(1, np.shape(eta)[0])
         with np.errstate(invalid="ignore"):
-            value = log_densities - surplus * Wishart.log_density(
+            terms = log_densities - surplus * Wishart.log_density(
                 self.precision_marginal(eta), precision
             )
         is_shared = np.all(precision == precision[..., :1, :, :], (-1, -2))
         is_legal = compute_statistic(precision)[1] & is_shared
-        return np.where(np.all(is_legal, axis=-1, keepdims=True), value, -np.inf)
+        return np.where(np.all(is_legal, axis=-1, keepdims=True), terms, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
         """Return the terms of the members in the entropy, (K,), in nats."""

@@ -50,7 +50,7 @@ def get_freedom_and_factor(eta: ArrayLike) -> tuple[Array, Array]:
     return eta[..., 0] + scale_inverse.shape[-1] + 1.0, factor
 
 
-def _gamma_arguments(nu: ArrayLike, D: int) -> Array:
+def _make_gamma_arguments(nu: ArrayLike, D: int) -> Array:
     """Return ``(nu - i) / 2`` for i = 0, ..., D - 1, shape (..., D).
 
     Up to a power of pi, the multivariate gamma function of nu / 2 is the product of the gamma
@@ -84,7 +84,7 @@ def _is_lower(D: int) -> NDArray[np.bool_]:
     return np.tri(D, dtype=bool)
 
 
-def _log_det_scale_inverse(factor: Array) -> Array:
+def _compute_log_det_scale_inverse(factor: Array) -> Array:
     """Return log|W^-1| (...), given the lower Cholesky factor of W^-1."""
     return 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
 
@@ -93,11 +93,11 @@ def compute_moments(eta: ArrayLike) -> tuple[Array, Array]:
     """Return ``E[log|Lambda|]`` (...) and ``E[Lambda] = nu W`` (..., D, D)."""
     nu, factor = get_freedom_and_factor(eta)
     D = factor.shape[-1]
-    log_det = digamma(_gamma_arguments(nu, D)).sum(axis=-1) + D * np.log(2.0)
+    log_det = digamma(_make_gamma_arguments(nu, D)).sum(axis=-1) + D * np.log(2.0)
     inverse = _invert_triangular(factor)
     precision = np.swapaxes(inverse, -1, -2) @ inverse
     precision *= nu[..., None, None]
-    return log_det - _log_det_scale_inverse(factor), precision
+    return log_det - _compute_log_det_scale_inverse(factor), precision
 
 
 def compute_statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
@@ -122,8 +122,8 @@ def compute_statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     is_legal &= eigenvalues[..., 0] > 0.0
     # The sum of these terms is log|Lambda| / 2. A single term has no meaning, because eigenvalues
     # do not belong to columns.
-    terms = np.log(scales) + 0.5 * np.log(np.where(is_legal[..., None], eigenvalues, 1.0))
-    return join(terms.sum(axis=-1)[..., None], pack_statistic(precision)), is_legal
+    half_log_terms = np.log(scales) + 0.5 * np.log(np.where(is_legal[..., None], eigenvalues, 1.0))
+    return join(half_log_terms.sum(axis=-1)[..., None], pack_statistic(precision)), is_legal
 
 
 def draw_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
@@ -135,12 +135,12 @@ def draw_root(eta: ArrayLike, rng: np.random.Generator) -> Array:
     """
     nu, factor = get_freedom_and_factor(eta)
     D = factor.shape[-1]
-    lower = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
+    root = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
     i = np.arange(D)
-    lower[..., i, i] = np.sqrt(2.0 * standard_gamma(_gamma_arguments(nu, D), rng))
+    root[..., i, i] = np.sqrt(2.0 * standard_gamma(_make_gamma_arguments(nu, D), rng))
     # ``factor`` is L with W^-1 = L L', so that W = L^-T L^-1. L^-T maps a root for W = I to a root
     # for W.
-    return np.linalg.solve(np.swapaxes(factor, -1, -2), lower)
+    return np.linalg.solve(np.swapaxes(factor, -1, -2), root)
 
 
 class Wishart:
@@ -159,8 +159,8 @@ class Wishart:
         nu, factor = get_freedom_and_factor(eta)
         D = factor.shape[-1]
         log_gamma = 0.25 * D * (D - 1) * np.log(np.pi)
-        log_gamma = log_gamma + gammaln(_gamma_arguments(nu, D)).sum(axis=-1)
-        return log_gamma + 0.5 * nu * (D * np.log(2.0) - _log_det_scale_inverse(factor))
+        log_gamma = log_gamma + gammaln(_make_gamma_arguments(nu, D)).sum(axis=-1)
+        return log_gamma + 0.5 * nu * (D * np.log(2.0) - _compute_log_det_scale_inverse(factor))
 
     @staticmethod
     def expectation(eta: ArrayLike) -> Array:
@@ -215,8 +215,8 @@ class Wishart:
         It is -inf if Lambda is not symmetric and positive definite.
         """
         t, is_legal = compute_statistic(x)
-        value = np.einsum("...d,...d->...", np.asarray(eta, dtype=np.float64), t)
-        return np.where(is_legal, value - Wishart.log_normalizer(eta), -np.inf)
+        inner_product = np.einsum("...d,...d->...", np.asarray(eta, dtype=np.float64), t)
+        return np.where(is_legal, inner_product - Wishart.log_normalizer(eta), -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
@@ -225,5 +225,5 @@ class Wishart:
         D = dimension(eta.shape[-1] - 1)
         # This is -<eta, E[t]>, since E[tr(W^-1 Lambda)] = nu D.
         log_det, _ = compute_moments(eta)
-        minus_inner = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * log_det)
-        return Wishart.log_normalizer(eta) + minus_inner
+        minus_inner_product = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * log_det)
+        return Wishart.log_normalizer(eta) + minus_inner_product

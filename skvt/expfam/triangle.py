@@ -24,7 +24,7 @@ def dimension(length: int) -> int:
     return D
 
 
-class _Indices(NamedTuple):
+class _TriangleIndices(NamedTuple):
     """Indices of the P entries of upper triangles of matrices (D, D)."""
 
     # (P,): position of each entry of the triangle in the flattened matrix.
@@ -36,13 +36,13 @@ class _Indices(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def _indices(D: int) -> _Indices:
+def _get_indices(D: int) -> _TriangleIndices:
     """Return the indices of the upper triangles of matrices (D, D)."""
     rows, columns = np.triu_indices(D)
     positions = np.empty((D, D), dtype=np.intp)
     positions[rows, columns] = positions[columns, rows] = np.arange(rows.size)
     factors = np.where(rows == columns, -0.5, -1.0)
-    indices = _Indices(rows * D + columns, positions, factors)
+    indices = _TriangleIndices(rows * D + columns, positions, factors)
     for array in indices:
         # Forbid writing, because the cache returns the same arrays to all callers.
         array.setflags(write=False)
@@ -52,12 +52,12 @@ def _indices(D: int) -> _Indices:
 def pack(matrix: Array) -> Array:
     """Return upper triangles (..., D (D + 1) / 2) of matrices (..., D, D)."""
     D = matrix.shape[-1]
-    return matrix.reshape(*matrix.shape[:-2], D * D).take(_indices(D).flat, axis=-1)
+    return matrix.reshape(*matrix.shape[:-2], D * D).take(_get_indices(D).flat, axis=-1)
 
 
 def unpack(triangle: Array) -> Array:
     """Return symmetric matrices (..., D, D) of upper triangles (..., D (D + 1) / 2)."""
-    return triangle.take(_indices(dimension(triangle.shape[-1])).positions, axis=-1)
+    return triangle.take(_get_indices(dimension(triangle.shape[-1])).positions, axis=-1)
 
 
 def pack_outer(x: Array) -> Array:
@@ -72,12 +72,12 @@ def pack_outer(x: Array) -> Array:
 @jit
 def _write_outer(vectors: Array, triangles: Array) -> None:
     """Write the upper triangle of ``x x'`` of each vector x, without temporary arrays."""
-    n, D = vectors.shape
-    for k in range(n):
+    n_vectors, D = vectors.shape
+    for vector in range(n_vectors):
         entry = 0
         for i in range(D):
             for j in range(i, D):
-                triangles[k, entry] = vectors[k, i] * vectors[k, j]
+                triangles[vector, entry] = vectors[vector, i] * vectors[vector, j]
                 entry += 1
 
 
@@ -88,9 +88,9 @@ def pack_statistic(precision: Array) -> Array:
     a symmetric S is ``-tr(S Lambda) / 2``, so that natural parameters and statistics, such as
     sum x x', need no factors.
     """
-    return pack(precision) * _indices(precision.shape[-1]).factors
+    return pack(precision) * _get_indices(precision.shape[-1]).factors
 
 
 def unpack_statistic(statistic: Array) -> Array:
     """Return the matrices (..., D, D) of which ``statistic`` is the :func:`pack_statistic`."""
-    return unpack(statistic / _indices(dimension(statistic.shape[-1])).factors)
+    return unpack(statistic / _get_indices(dimension(statistic.shape[-1])).factors)

@@ -126,7 +126,7 @@ SINGLE = [("full", (name,)) for name in GAUSSIAN] + [("diag", (name,)) for name 
 )
 def test_steps_raise_the_evidence_to_a_stationary_point(name, names, monkeypatch):
     monkeypatch.setattr(learning, "_MIN_GAIN", 0.0)
-    monkeypatch.setattr(_factor_analysis, "_TOL", 1e-12)
+    monkeypatch.setattr(_factor_analysis, "_TOLERANCE", 1e-12)
     # (the maximum is not at an end of the range)
     monkeypatch.setattr(gaussians, "freedom_limits", lambda n_features, least: (1e-2, 1e3))
     component, learner, X, resp = case(name, names)

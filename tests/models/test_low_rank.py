@@ -24,7 +24,7 @@ LOG_2PI = np.log(2.0 * np.pi)
 @pytest.fixture
 def exactly(monkeypatch):
     """Make steps until the bound does not rise any more."""
-    monkeypatch.setattr(module, "_TOL", 1e-12)
+    monkeypatch.setattr(module, "_TOLERANCE", 1e-12)
 
 
 def drawn(n=60, D=3, rank=1, K=1, seed=0, missing=0.0):
@@ -164,7 +164,7 @@ def test_a_factor_outside_the_span_of_the_initial_loadings_is_found():
 
 def test_the_scatter_of_few_rows_has_a_narrow_root():
     Y = np.random.default_rng(0).normal(size=(7, 30)) * np.logspace(-4, 4, 30)
-    factorise = in_plain_python(module._factorise)
+    factorise = in_plain_python(module._factorise_scatter)
     root = factorise(Y.T @ Y, 15)
     assert root.shape == (30, 7)
     scaled = np.linalg.norm(Y, axis=0)
@@ -208,7 +208,7 @@ def test_trials_reuse_the_best_q_under_the_present_prior(monkeypatch):
     component, sums, _ = posterior_of(drawn(D=6))
     expected = component.log_evidence(sums)
     trial = component.trial(sums)
-    monkeypatch.setattr(module.FactorAnalysis, "_best_factors", None)
+    monkeypatch.setattr(module.FactorAnalysis, "_find_best_factors", None)
     np.testing.assert_array_equal(trial.log_evidence(sums), expected)
 
 
