@@ -8,7 +8,7 @@ import re
 import reprlib
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from numbers import Real
 from typing import Any
 
@@ -18,7 +18,12 @@ import numpy as np
 from skvt._sklearn_private import num_samples
 from skvt.files import in_files, is_positive
 from skvt.readers import list_column_names, list_columns
-from skvt.readers.validation import is_frame, require_package, show_similar
+from skvt.readers.validation import (
+    find_stack_level,
+    is_frame,
+    require_package,
+    show_similar,
+)
 
 # A column is collinear if its distance from the span of the preceding columns, as a fraction of its
 # length, is at most this number.
@@ -40,6 +45,23 @@ class Design:
     # Names that the indicators of the levels would have which have none, because they are those
     # with which the other levels are compared. Their coefficients are 0.
     reference_terms: list[str]
+    # The smallest and the largest value of each numeric covariate in the rows of the design.
+    ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def warn_outside(self, rows, name):
+        """Warn of rows whose numbers are outside the range of the rows of the design.
+
+        ``name`` is the name of the argument that has the rows.
+        """
+        outside = _find_outside(_as_table(rows, name), self.ranges)
+        if outside:
+            warnings.warn(
+                f"{name} has rows outside the data: {outside}. Predictions there continue a line "
+                "or curve, and the intervals do not allow for another course. Predict within the "
+                "range of the data.",
+                UserWarning,
+                stacklevel=find_stack_level(),
+            )
 
     def describe(self, rows):
         """Return a name for each row of covariates, such as "year=2001, party=green"."""
@@ -79,7 +101,34 @@ def make_design(covariates, formula, n_rows):
     else:
         design = _make_design_by_formula(table, formula)
     require_full_rank(design.matrix, design.names)
-    return design
+    return replace(design, ranges=_find_ranges(_keep_real(table, design.covariates)))
+
+
+def _keep_real(table, names):
+    """Return those columns ``names`` of a table that hold real numbers, a dict by name."""
+    columns = _get_columns_by_name(table)
+    return {name: columns[name] for name in names if columns[name].kind == "real"}
+
+
+def _find_ranges(columns):
+    """Return the smallest and the largest number of columns, a dict by name."""
+    numbers = {name: column.numbers() for name, column in columns.items()}
+    return {name: (float(values.min()), float(values.max())) for name, values in numbers.items()}
+
+
+def _find_outside(table, ranges):
+    """Return a text about numbers of a table outside the ranges of the data; "" without any.
+
+    ``ranges`` has the smallest and the largest value of numeric covariates by name.
+    """
+    columns = _get_columns_by_name(table)
+    found = _find_ranges({name: columns[name] for name in ranges if name in columns})
+    return "; ".join(
+        f"{name!r} is {lowest:g} to {highest:g}, but {ranges[name][0]:g} to {ranges[name][1]:g} "
+        "in the data"
+        for name, (lowest, highest) in found.items()
+        if lowest < ranges[name][0] or highest > ranges[name][1]
+    )
 
 
 def _as_table(covariates, name="covariates"):
@@ -294,11 +343,7 @@ def _find_levels_by_name(table):
 def _find_levels(name, column):
     """Return the levels of a category that occur in a column, in order; None for numbers."""
     if column.kind in (None, "date"):
-        raise ValueError(
-            f"The values of covariate {name!r} are of type {column.type}, which is neither a "
-            "number nor a category. Convert dates to numbers, such as days since the first date. "
-            "For months as groups, pass dates.dt.strftime('%Y-%m')."
-        )
+        raise ValueError(_describe_type(name, column))
     if column.kind != "category":
         return None
     values = column.objects()
@@ -308,6 +353,15 @@ def _find_levels(name, column):
         return [level for level in column.categories if level in present_levels]
     # Values of different types cannot be compared, so that they are sorted by type first.
     return sorted(present_levels, key=lambda value: (str(type(value)), value))
+
+
+def _describe_type(name, column):
+    """Return the fault and the remedy of a covariate that is neither a number nor a category."""
+    return (
+        f"The values of covariate {name!r} are of type {column.type}, which is neither a number "
+        "nor a category. Convert dates to numbers, such as days since the first date. For months "
+        "as groups, pass dates.dt.strftime('%Y-%m')."
+    )
 
 
 def _encode_column(name, column, levels):
@@ -377,13 +431,16 @@ def _make_design_by_formula(table, formula):
             try:
                 return rule.get_model_matrix(_convert_for_formula(rows), na_action="raise")
             except (FormulaicError, DataMismatchWarning, TypeError, ValueError) as error:
-                fault = _explain_formula_error(error, formula, columns)
+                fault = _explain_outside(error, rows, real) or _explain_formula_error(
+                    error, formula, columns
+                )
                 raise ValueError(f"The formula {formula!r} cannot be evaluated: {fault}") from error
 
     covariates = dict(_find_columns_in_formula(table, formula))
     for name, values in covariates.items():
         if len(set(values)) == 1:
             raise _make_constant_covariate_error(name, values[0])
+    real = _keep_real(table, covariates)
     model_matrix = make_model_matrix(table)
     matrix = np.asarray(model_matrix, np.float64)
     names = list(map(str, model_matrix.columns))
@@ -439,6 +496,20 @@ def _parse_formula(formula, columns):
     return parsed_formula
 
 
+def _explain_outside(error, rows, real):
+    """Return the fault and the remedy if a spline has no values outside its knots, else None.
+
+    ``real`` are the covariates of the formula in the data that hold real numbers, by name.
+    """
+    if "extend beyond upper and/or lower bounds" not in str(error):
+        return None
+    return (
+        f"a spline ends where the data end: {_find_outside(rows, _find_ranges(real))}. Predict "
+        "within the range of the data, or keep the value at its ends, as bs(year, df=5, "
+        "extrapolation='clip') does."
+    )
+
+
 def _explain_formula_error(error, formula, columns):
     """Return what is wrong with a formula that formulaic cannot evaluate, and the remedy.
 
@@ -461,6 +532,13 @@ def _explain_formula_error(error, formula, columns):
             f"formulaic has no function {function!r}. For a curve, as s({argument}) of R, write "
             f"bs({argument}, df=5), and for a category C({argument})."
         )
+    for name, column in columns.items():
+        if column.kind in (None, "date") and _occurs(name, formula):
+            return _describe_type(name, column)
+        is_text = column.kind == "category" and _occurs(name, formula)
+        if is_text and re.search("TypeError|could not convert string", str(error)):
+            value = column.objects()[0]
+            return f"{name!r} is a category, with values such as {value!r}. A curve needs numbers."
     is_warning = isinstance(error, Warning)
     fault = "some values are not among the levels of a category." if is_warning else str(error)
     if "levels" not in fault:
@@ -511,9 +589,13 @@ def _convert_for_formula(rows):
 def _find_columns_in_formula(table, formula):
     """Yield name and values of each column of the table that occurs in a formula."""
     for name, column in _get_columns_by_name(table).items():
-        # The name must not be a part of a longer name.
-        if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula):
+        if _occurs(name, formula):
             yield name, column.objects()
+
+
+def _occurs(name, formula):
+    """Return whether a name occurs in a formula, and not only as a part of a longer name."""
+    return re.search(rf"(?<!\w){re.escape(name)}(?!\w)", formula) is not None
 
 
 def _make_constant_covariate_error(name, value):
@@ -558,8 +640,11 @@ def require_full_rank(matrix, names):
         unit_columns = matrix[:, :j] / np.linalg.norm(matrix[:, :j], axis=0)
         contributions = abs(np.linalg.lstsq(unit_columns, column, rcond=None)[0])
         contributes = contributions > _COLLINEARITY_TOLERANCE * contributions.max()
-        others = [names[i] for i in np.flatnonzero(contributes)]
+        terms = [names[i] for i in np.flatnonzero(contributes)]
+        # The columns of a cubic regression spline of formulaic add up to the intercept.
+        is_spline = re.match(r"c[rsc]\(", name)
+        remedy = "Write constraints='center' in it" if is_spline else "Leave one of them out"
         raise ValueError(
-            f"The term {name!r} is collinear: it is a linear combination of {', '.join(others)}. "
-            "Leave one of them out."
+            f"The term {name!r} is collinear: it is a linear combination of {', '.join(terms)}. "
+            f"{remedy}."
         )

@@ -129,7 +129,7 @@ def covariate_effects(
         If rows without words are left out, if a share has no estimate with the logit link, or if
         mean shares have standard errors above 0.5, because the data hardly distinguish some topics
         or clusters. With the identity link also if a mean share is outside [0, 1] by more than its
-        standard error explains.
+        standard error explains. With ``at`` also if numbers are outside the range of the data.
 
     See Also
     --------
@@ -305,7 +305,9 @@ class _Combinations(NamedTuple):
         if at is not None and contrasts is not None:
             raise ValueError("Pass either 'at' or 'contrasts', not both.")
         if at is not None:
-            return cls(design.describe(at), design.encode(at), are_predictions=True)
+            combinations = design.encode(at)
+            design.warn_outside(at, "at")
+            return cls(design.describe(at), combinations, are_predictions=True)
         if contrasts is None:
             return cls(design.names, np.eye(len(design.names)))
         weights_by_term = list(contrasts.values()) if isinstance(contrasts, dict) else [contrasts]

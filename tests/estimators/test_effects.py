@@ -264,9 +264,10 @@ def test_the_logit_link_is_logistic_regression_where_clusters_are_certain(rng):
     table = covariate_effects(mixture, np.zeros((80, 1)), z, link="logit")
     assert table.columns[0] == "cluster"
     np.testing.assert_allclose(table["effect"], [*-best.x, *best.x], atol=1e-4)
-    predicted = covariate_effects(
-        mixture, np.zeros((80, 1)), z, link="logit", at=[[0.0, 1.0], [50.0, 0.0]]
-    )
+    with pytest.warns(UserWarning, match="at has rows outside the data: 'x0' is 0 to 50"):
+        predicted = covariate_effects(
+            mixture, np.zeros((80, 1)), z, link="logit", at=[[0.0, 1.0], [50.0, 0.0]]
+        )
     assert predicted["term"].tolist() == ["x0=0.0, x1=1.0", "x0=50.0, x1=0.0"] * 2
     share = expit(best.x @ [1.0, 0.0, 1.0])
     np.testing.assert_allclose(predicted["effect"][[0, 2]], [1.0 - share, share], atol=1e-4)
@@ -429,6 +430,20 @@ def test_splines_keep_their_knots_for_new_rows(corpus, rng):
     assert np.ptp(two["effect"][:2]) > 0.0
 
 
+@pytest.mark.parametrize("formula", [None, "day"])
+def test_predictions_outside_the_range_of_the_data_are_warned_of(corpus, formula):
+    if formula:
+        pytest.importorskip("formulaic")
+    topics, _, X = corpus
+    frame = pd.DataFrame({"day": range(1, 41)})
+    predict = partial(covariate_effects, Topics(topics), X, frame, formula=formula)
+    predict(at=pd.DataFrame({"day": [1, 40], "other": [99, 99]}))
+    # Days of 0 and 1 may be read as flags.
+    for days, message in ([0, 1], "'day' is 0 to 1, but 1 to 40"), ([1, 50], "'day' is 1 to 50"):
+        with pytest.warns(UserWarning, match=f"at has rows outside the data: {message}"):
+            predict(at=pd.DataFrame({"day": days}))
+
+
 def test_without_covariates_in_the_formula_predictions_are_the_intercept(corpus):
     pytest.importorskip("formulaic")
     topics, _, X = corpus
@@ -481,6 +496,16 @@ NEW = pd.DataFrame({"party": ["lab"], "day": [1]})
         (PARTIES, {"formula": "Party"}, "'Party' is not a column .* are 'party', 'day'"),
         (PARTIES, {"formula": "C(party, Treatment('lab'))"}, "of 'party' are 'Lab', 'Con', 'SNP'"),
         (PARTIES, {"formula": "C(party, levels=['Con', 'Lab'])"}, "levels of 'party' are 'SNP', "),
+        (
+            PARTIES, {"formula": "bs(day, df=5)", "at": pd.DataFrame({"day": [-5, 1]})},
+            r"'day' is -5 to 1, but 0 to 39 in the data.*extrapolation='clip'",
+        ),
+        (PARTIES, {"formula": "cr(day, df=4)"}, "is collinear.*Write constraints='center' in it"),
+        (PARTIES, {"formula": "bs(party, df=5)"}, "'party' is a category.*'Con'.*needs numbers"),
+        (
+            {"a": pd.date_range("2001", periods=40)}, {"formula": "bs(a, df=5)"},
+            "Convert dates to numbers",
+        ),
         (PARTIES, {"formula": "0"}, "has no terms"),
         (PARTIES, {"contrasts": {"party[T.Lab]": 1}}, r"such as {'difference': {'day': 1}}. Got"),
         (PARTIES, {"contrasts": {"a": {"party[T.con]": 1}}}, r"the 5 .* are 'party\[T\.Con\]'"),
