@@ -196,6 +196,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _read(self, X, details=None):
         """Return rows as numbers, converted by the reader of the fit; topic models add details."""
+        self._fitted.reader.refuse_other_names(X, self._fitted.words)
         return self._fitted.reader.read(X)
 
     @all_or_nothing
@@ -428,7 +429,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
         Notes
         -----
-        Methods still take rows with the columns of ``fit``, and data frames with their names.
+        Methods still take rows with the columns of ``fit``. A data frame that has some of these
+        names, but not all of them in their order, is an error, unless the fit had a data frame.
 
         Examples
         --------

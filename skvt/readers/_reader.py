@@ -16,13 +16,19 @@ import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
 from skvt._sklearn_private import check_sample_weight
-from skvt.readers._columns import find_unread_column
+from skvt.readers._columns import (
+    find_unread_column,
+    is_missing,
+    list_column_names,
+    list_columns,
+)
 from skvt.readers.validation import (
     LEGAL_RANGE,
     TEXT_REMEDY,
     check_magnitude,
     find_stack_level,
     find_text,
+    is_frame,
     is_in_legal_range,
     refuse_bags,
     refuse_masked_weights,
@@ -77,6 +83,16 @@ class Reader:
     needs_scan: ClassVar[bool] = False
     # Remedy in errors for rows of text.
     remedy: ClassVar[str] = TEXT_REMEDY
+    # Remedy in errors for missing values, of readers that do not accept them.
+    missing_remedy: ClassVar[str] = (
+        "Leave these rows out, or fill the values in. MemoizedDPGMM takes missing values."
+    )
+    # Remedies in errors for a data frame with other columns than the first rows, and for rows with
+    # another number of columns.
+    names_remedy: ClassVar[str] = (
+        "Pass X[model.feature_names_in_], which sorts the columns and leaves out others."
+    )
+    width_remedy: ClassVar[str] = ""
 
     @classmethod
     def from_estimator(cls, estimator):
@@ -119,6 +135,8 @@ class Reader:
                     f"{self.owner.__name__} takes numbers, but X has text, such as {text[:40]!r}. "
                     f"{self.remedy}"
                 ) from error
+            if "contains NaN" in str(error):
+                raise ValueError(f"{_describe_missing(X)} {self.missing_remedy}") from error
             unread_column = find_unread_column(X)
             if unread_column is None:
                 raise
@@ -147,6 +165,21 @@ class Reader:
         """Return X as numbers; X must have the columns of the first rows."""
         _, numbers = self.fit_and_read(X)
         return numbers
+
+    def refuse_other_names(self, X, names):
+        """Raise ValueError if columns of a data frame have ``names``, but not all in their order.
+
+        ``names`` are those that the user has given to the columns of the fit, or None. A data frame
+        without any of these names may be named in another way.
+        """
+        if names is None or not is_frame(X) or "feature_names_in_" in self.attributes:
+            return
+        columns = list_column_names(X)
+        if columns != tuple(names) and not set(names).isdisjoint(columns):
+            raise ValueError(
+                "The columns of X are not the names of set_words in the same order. "
+                + self.names_remedy.replace("feature_names_in_", "words_")
+            )
 
     def restore(self, attributes, dtype):
         """Return this reader as if it had been fitted to the rows of an estimator in a file.
@@ -179,7 +212,14 @@ class Reader:
         # object of the estimator's class serves for both.
         estimator = object.__new__(self.owner)
         vars(estimator).update(self.attributes)
-        X = validate_data(estimator, X, reset=self.dtype is None, **requirements)
+        try:
+            X = validate_data(estimator, X, reset=self.dtype is None, **requirements)
+        except ValueError as error:
+            if str(error).startswith("The feature names should match"):
+                raise ValueError(f"{error}{self.names_remedy}") from error
+            if self.width_remedy and "features, but" in str(error):
+                raise ValueError(f"{error} {self.width_remedy}") from error
+            raise
         return X, vars(estimator)
 
     def _is_legal_array(self, X):
@@ -308,6 +348,19 @@ class DocumentReader(Reader):
         "Count the words first: CountVectorizer().fit_transform(texts), from "
         "sklearn.feature_extraction.text."
     )
+    missing_remedy = (
+        "If a missing count means that the text does not have the word, replace it by 0, in pandas "
+        "by X.fillna(0). Leave out texts that have not been counted, in pandas by "
+        "X.dropna(how='all')."
+    )
+    names_remedy = (
+        "Pass X.reindex(columns=model.feature_names_in_, fill_value=0), which sorts the columns, "
+        "counts words that X lacks as 0, and leaves out words that the fit does not know."
+    )
+    width_remedy = (
+        "Count new texts by the vectorizer of the fit, vectorizer.transform(texts), not by "
+        "fit_transform, which makes another vocabulary."
+    )
 
     def _to_numbers(self, X):
         """Return X as numbers, as the base class does, with a better error for bags of words."""
@@ -334,6 +387,21 @@ class DocumentReader(Reader):
             UserWarning,
             stacklevel=find_stack_level(),
         )
+
+
+def _describe_missing(X):
+    """Return a sentence that says that rows X have missing values, and where in a data frame."""
+    names = list_column_names(X) if is_frame(X) else ()
+    has_missing = (any(map(is_missing, column.objects())) for column in list_columns(X) or ())
+    place = next(
+        (
+            f", first in column {name!r}"
+            for name, has in zip(names, has_missing, strict=False)
+            if has
+        ),
+        "",
+    )
+    return f"Input X contains NaN{place}."
 
 
 def _warn_of_empty_columns(X):

@@ -289,6 +289,37 @@ def test_a_fit_warns_of_values_that_are_mostly_no_whole_numbers(entry):
 
 
 @every_class_of_topic_models
+def test_errors_for_counts_say_how_to_make_the_columns_of_the_fit(entry):
+    words = [f"word{j}" for j in range(entry.data().shape[1])]
+    frame = pd.DataFrame(entry.data(), columns=words)
+    joined = frame.reindex(range(frame.shape[0] + 1))
+    with pytest.raises(ValueError, match=r"first in column 'word0'\. .*by X\.fillna\(0\)"):
+        entry.make().fit(joined)
+    model = entry.make().fit(frame)
+    with pytest.raises(
+        ValueError, match=r"reindex\(columns=model\.feature_names_in_, fill_value=0"
+    ):
+        model.transform(frame[words[::-1]])
+    with pytest.raises(ValueError, match=r"is expecting.*vectorizer\.transform\(texts\)"):
+        entry.make().fit(entry.data()).transform(entry.data()[:, 1:])
+
+
+@every_class
+def test_data_frames_with_the_words_in_another_order_are_refused(entry):
+    X = entry.data()
+    words = [f"word{j}" for j in range(X.shape[1])]
+    model = entry.make().fit(X)
+    read = model.transform if hasattr(model, "transform") else model.score_samples
+    expected, frame = read(X), pd.DataFrame(X, columns=words)
+    model.set_words(words)
+    for method in (read, model.score, model.partial_fit):
+        with pytest.raises(ValueError, match=r"names of set_words.*model\.words_"):
+            method(frame[words[::-1]])
+    with pytest.warns(UserWarning, match="fitted without feature names"):
+        np.testing.assert_array_equal(read(frame), expected)
+
+
+@every_class_of_topic_models
 def test_known_proportions_and_scores_are_exact(entry):
     """They are known of a document without words, of one topic and of one word."""
     X, alpha = entry.data(), np.array([0.2, 0.5, 1.3])
