@@ -49,6 +49,8 @@ from skvt.rows import dense
 _MEAN_WEIGHTS = 0.1, 3.0
 # Maximum number of columns of rows whose combinations of values are counted.
 _MAX_COLUMNS_OF_COMBINATIONS = 64
+# Minimum number of rows and of columns of which no column is expected to have half of all counts.
+_MIN_SIZE = 10
 # Minimum number of weights that are judged by their mean. The first call of a stream of small calls
 # has fewer weights.
 _MIN_WEIGHTS = 20
@@ -375,7 +377,8 @@ class DocumentReader(Reader):
         return require_word_counts(X, self.owner.__name__, warns=self.dtype is None)
 
     def _warn_of_rows(self, X):
-        """Warn if more than half of the rows have no words, unless they begin a stream."""
+        """Warn if more than half of the rows have no words, or a column counts no word."""
+        self._warn_of_columns(X)
         n_rows, n_empty = X.shape[0], np.count_nonzero(np.diff(X.indptr) == 0)
         if self.in_stream or 2 * n_empty <= n_rows:
             return
@@ -384,6 +387,21 @@ class DocumentReader(Reader):
             f"{n_empty} of {n_rows} rows have no words. {topics}. Count the words with the "
             "vocabulary of these texts: check the 'vocabulary', 'token_pattern' and 'min_df' of "
             "CountVectorizer.",
+            UserWarning,
+            stacklevel=find_stack_level(),
+        )
+
+    def _warn_of_columns(self, X):
+        """Warn of a column that is half of all counts, such as years or lengths of documents."""
+        sums = np.asarray(X.sum(axis=0, dtype=np.float64))
+        j = int(np.argmax(sums))
+        if min(X.shape) < _MIN_SIZE or 2.0 * sums[j] < sums.sum() or sums[j] == 0.0:
+            return
+        name = self.attributes.get("feature_names_in_", range(X.shape[1]))[j]
+        warnings.warn(
+            f"The column {name!r} has {sums[j] / sums.sum():.0%} of all counts, so that it decides "
+            "the topics. If it is a year, a length or a number of the document, leave it out; if "
+            "it is a word, count without it, by 'stop_words' or 'max_df' of CountVectorizer.",
             UserWarning,
             stacklevel=find_stack_level(),
         )

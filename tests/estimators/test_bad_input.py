@@ -289,6 +289,17 @@ def test_a_fit_warns_of_values_that_are_mostly_no_whole_numbers(entry):
 
 
 @every_class_of_topic_models
+def test_a_fit_warns_of_a_column_that_has_half_of_all_counts(entry):
+    frame = pd.DataFrame(entry.data()).add_prefix("word")
+    half = frame.assign(length=frame.sum(axis=1))
+    with pytest.warns(UserWarning, match="The column 'length' has 50% of all counts"):
+        entry.make(max_iter=1).fit(half)
+    entry.make(max_iter=1).fit(half.assign(length=half["length"] - 1.0))
+    few = half[["length", "word0"]].to_numpy()
+    entry.make(max_iter=1).fit(few)
+
+
+@every_class_of_topic_models
 def test_errors_for_counts_say_how_to_make_the_columns_of_the_fit(entry):
     words = [f"word{j}" for j in range(entry.data().shape[1])]
     frame = pd.DataFrame(entry.data(), columns=words)
