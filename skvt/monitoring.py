@@ -81,7 +81,7 @@ def _is_line_due(estimator, entry):
 def _join_results(entry, records):
     """Return the end of a line: components, moves, notes, temperature and seconds."""
     moves = "".join(f"{text}, " for text in _describe_moves(records))
-    notes = "".join(f"{note}, " for note in take_notes())
+    notes = "".join(f"{note}, " for note in dict.fromkeys(take_notes()))
     # The temperature is printed with three decimals. It is left out if they would show 1.000.
     is_hot = abs(entry.temperature - 1.0) >= 0.0005
     temperature = f"temperature {entry.temperature:.3f}, " if is_hot else ""

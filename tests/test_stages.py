@@ -91,6 +91,10 @@ def test_lines_say_when_topics_are_drawn_again(capsys):
     drawn = [n for n, line in enumerate(lines, 1) if "topics of all tokens drawn again" in line]
     assert len(lines) == 26 and drawn == [7, 13]
     assert not any("temperature" in line for line in lines)
+    settings = {"global_step": "collapsed", "max_iter": 26, "verbose_interval": 13}
+    StructuredLDA(2, random_state=0, verbose=1, **settings).fit(X)
+    # Two draws have one note in the line about 13 passes.
+    assert [line.count("drawn again") for line in lines_of_passes(capsys)] == [1, 0]
 
 
 def test_lines_have_a_temperature_while_it_is_not_1(capsys):

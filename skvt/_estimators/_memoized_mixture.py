@@ -492,6 +492,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     @property
     def table_report_(self):
         """How each column was read, and why, see the attributes of the class."""
+        self._require_fitted()
         return make_table_report(self._columns, self.priors_)
 
     def predict_column(self, X, column):

@@ -359,7 +359,9 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         Returns
         -------
         ndarray of shape (n_samples, n_components)
-            E[H], so that X is about ``transform(X) @ components_``.
+            E[H], so that X is about ``transform(X) @ components_``. A component without weight has
+            the mean of its prior, about 1, in each row, which says nothing about the row. Multiply
+            by ``weights_`` to compare components.
         """
         fitted = self._require_fitted()
         X = self._read(X)

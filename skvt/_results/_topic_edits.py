@@ -29,8 +29,9 @@ class TopicEditsMixin:
         The word counts of the topics of a group are added up, and so are their
         ``doc_topic_prior_``. If the topics have different priors of words, the merged topic has the
         largest of their priors for each word. The merged topic takes the place of the first topic
-        of its group, and later topics move up. It has the label of the first topic of its group
-        that has a label.
+        of its group, and later topics move up. ``MemoizedHDP`` then sorts its topics again if that
+        raises its bound. The merged topic has the label of the first topic of its group that has a
+        label.
 
         Parameters
         ----------
@@ -86,7 +87,8 @@ class TopicEditsMixin:
         Returns
         -------
         self : estimator
-            The same estimator, with fewer topics. They keep their order.
+            The same estimator, with fewer topics. They keep their order, but ``MemoizedHDP`` may
+            sort them again. Labels stay with their topics.
 
         See Also
         --------

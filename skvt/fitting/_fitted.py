@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import NotFittedError
 
 from skvt.contracts import MoveRecord, RunningPolicy
 from skvt.files import in_files
@@ -185,7 +186,7 @@ class fitted_property(property):
     """Decorator that makes a method a property of fitted estimators.
 
     The method takes the :class:`Fitted` that attributes show. Before a fit, the property raises
-    AttributeError.
+    NotFittedError, which is an AttributeError.
     """
 
     def __set_name__(self, owner, name):
@@ -195,7 +196,7 @@ class fitted_property(property):
         if estimator is None:
             return self
         if "_fitted" not in vars(estimator):
-            raise AttributeError(
+            raise NotFittedError(
                 f"{type(estimator).__name__!r} object has no attribute {self.name!r} before fit."
             )
         return self.fget(estimator, estimator._get_shown_fit(estimator._fitted))

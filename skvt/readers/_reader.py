@@ -304,6 +304,10 @@ class BinaryReader(Reader):
     threshold: float | None = None
 
     accepts_sparse = accepts_missing = True
+    remedy = (
+        "Turn answers into ones and zeros: (X == 'yes').astype(float).where(X.notna()) of a data "
+        "frame keeps missing values. MemoizedDPMixture takes answers as they are."
+    )
 
     @classmethod
     def from_estimator(cls, estimator):

@@ -353,7 +353,8 @@ def require_binary(values):
             raise ValueError(
                 f"X must be binary: 0 or 1, or NaN where a value is missing. Got {value:g}. If "
                 f"{value:g} stands for a missing value, replace it by NaN; if all values are "
-                "measurements, set 'binarize' to a threshold, above which they count as 1."
+                "counts or measurements, set 'binarize' to a threshold, such as 0 for counts, "
+                "above which they count as 1. If 1 means yes and 2 means no, pass 2 - X."
             )
 
 

@@ -27,6 +27,7 @@ from estimators._registry import (
     refused,
     takes,
 )
+from sklearn.exceptions import NotFittedError
 
 from skvt import MemoizedHDP, StructuredBernoulliMixture
 from skvt.metrics import document_completion_split
@@ -47,7 +48,8 @@ ILLEGAL = {
     "infinity": (lambda X: spoiled(X, np.inf), "Input X contains infinity"),
     "words": (
         lambda X: np.full(X.shape, "word"),
-        "has (text, such as )?'word'.*(CountVectorizer|OneHot.*MemoizedDPMixture|Categorical)",
+        "has (text, such as )?'word'.*(CountVectorizer|(ones and zeros|OneHot).*MemoizedDPMixture|"
+        "Categorical)",
     ),
     "None": (lambda X: None, "Expected 2D array, got scalar"),
 }
@@ -313,6 +315,15 @@ def test_errors_for_counts_say_how_to_make_the_columns_of_the_fit(entry):
         model.transform(frame[words[::-1]])
     with pytest.raises(ValueError, match=r"is expecting.*vectorizer\.transform\(texts\)"):
         entry.make().fit(entry.data()).transform(entry.data()[:, 1:])
+
+
+@every_class
+def test_results_are_not_there_before_a_fit(entry):
+    estimator = entry.make()
+    for name in ("history_", "components_", "labels_", "table_report_"):
+        if hasattr(type(estimator), name):
+            with pytest.raises(NotFittedError):
+                getattr(estimator, name)
 
 
 @every_class

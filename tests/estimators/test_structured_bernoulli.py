@@ -3,6 +3,7 @@
 import tracemalloc
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 from estimators._registry import assert_same_fit, bits, refused
@@ -107,7 +108,7 @@ def test_missing_values_are_left_out():
 
 # ---------------------------------------------------------------------------------- binary input
 ILLEGAL = [
-    (2.0, r"binary.* Got 2\. .*'binarize'"),
+    (2.0, r"binary.* Got 2\. .*'binarize'.* such as 0 for counts.* pass 2 - X"),
     (-1.0, r"Got -1\. If -1 stands for a missing value, replace it by NaN"),
     (0.5, r"binary.* Got 0\.5"), (np.inf, "infinity"),
 ]  # fmt: skip
@@ -122,6 +123,16 @@ def test_values_that_are_not_binary_are_refused_and_change_nothing(contain):
         for method in ("fit", "partial_fit", "predict", "score", "elbo"):
             with refused(mixture, match=message):
                 getattr(mixture, method)(contain(X))
+
+
+def test_the_remedy_for_answers_as_text_keeps_missing_values():
+    X = pd.DataFrame(bits()).replace({0.0: "no", 1.0: "yes"}).astype(object)
+    X.iloc[0, 0] = None
+    with pytest.raises(ValueError, match=r"\(X == 'yes'\)\.astype\(float\)\.where\(X\.notna\(\)\)"):
+        StructuredBernoulliMixture().fit(X)
+    expected = bits()
+    expected[0, 0] = np.nan
+    np.testing.assert_array_equal((X == "yes").astype(float).where(X.notna()), expected)
 
 
 @pytest.mark.parametrize("contain", [np.asarray, sp.csr_array])
