@@ -85,7 +85,9 @@ def count_words(estimator, X):
     preprocessing, model = split_pipeline(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
     # Read X by the rules of the fit, which are stored in the attributes of the model.
-    X = DocumentReader(type(model)).restore(vars(model), np.float64).read(X)
+    reader = DocumentReader(type(model)).restore(vars(model), np.float64)
+    reader.refuse_other_names(X, getattr(model, "words_", None))
+    X = reader.read(X)
     if X.shape[1] != model.components_.shape[1]:
         raise ValueError(
             f"X has {X.shape[1]} columns, but the fit has a vocabulary of "

@@ -592,6 +592,9 @@ def test_effects_refuse_columns_in_another_order_than_in_the_fit():
     pd.testing.assert_frame_equal(same, expected)
     with pytest.raises(ValueError, match="must be in the same order as they were in fit"):
         covariate_effects(fit, frame.iloc[:, ::-1], z)
+    fit = TemperedLDA(2, random_state=0, max_iter=2).fit(X).set_words(frame.columns)
+    with pytest.raises(ValueError, match="names of set_words"):
+        covariate_effects(fit, frame.iloc[:, ::-1], z)
 
 
 @pytest.mark.parametrize(
