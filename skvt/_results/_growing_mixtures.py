@@ -117,7 +117,8 @@ class GrowingMixin(MoveLogMixin):
             all rows. A standard deviation is followed by its average over components. If the share
             is small, the expected number of rows is shown beside it. A component is small if it has
             less than 5 % of the rows, or less than half of the mean share if that is less. A small
-            component of fewer than 20 rows is marked: it may consist of unusual rows.
+            component of fewer than 20 rows is marked: it may consist of unusual rows. The last line
+            counts components without rows, if there are any.
 
         Returns
         -------

@@ -199,6 +199,14 @@ def test_a_warm_start_does_not_change_between_structured_and_mean_field_inferenc
     assert mixture.n_batch_iter_ == 2 * n_before
 
 
+def test_components_without_rows_are_described_in_one_line():
+    X = make_bernoulli_mixture(300, n_features=20, random_state=0)[0]
+    mixture = StructuredBernoulliMixture(40, learning_method="structured", random_state=0).fit(X)
+    *lines, last = mixture.describe(form="text").splitlines()
+    n_empty = np.count_nonzero(np.rint(mixture.weights_ * 300) == 0)
+    assert len(lines) == 40 - n_empty and last == f"{n_empty} components without rows"
+
+
 def test_births_stop_at_the_maximum_number_of_components():
     X, _ = clusters(600, K=8)
     for law in LAWS:
