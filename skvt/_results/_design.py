@@ -28,6 +28,8 @@ from skvt.readers.validation import (
 # A column is collinear if its distance from the span of the preceding columns, as a fraction of its
 # length, is at most this number.
 _COLLINEARITY_TOLERANCE = 1e-8
+# Predictions are warned of if they are outside the range of the data by more than this share of it.
+_MARGIN = 0.05
 
 
 @dataclass(frozen=True)
@@ -48,15 +50,12 @@ class Design:
     # The smallest and the largest value of each numeric covariate in the rows of the design.
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
-    def warn_outside(self, rows, name):
-        """Warn of rows whose numbers are outside the range of the rows of the design.
-
-        ``name`` is the name of the argument that has the rows.
-        """
-        outside = _find_outside(_as_table(rows, name), self.ranges)
+    def warn_outside(self, rows):
+        """Warn of rows ``at`` whose numbers are far outside the range of the rows of the design."""
+        outside = _find_outside(_as_table(rows, "at"), self.ranges, _MARGIN)
         if outside:
             warnings.warn(
-                f"{name} has rows outside the data: {outside}. Predictions there continue a line "
+                f"at has rows outside the data: {outside}. Predictions there continue a line "
                 "or curve, and the intervals do not allow for another course. Predict within the "
                 "range of the data.",
                 UserWarning,
@@ -65,7 +64,7 @@ class Design:
 
     def describe(self, rows):
         """Return a name for each row of covariates, such as "year=2001, party=green"."""
-        table = _as_table(rows)
+        table = _as_table(rows, "at")
         # A formula such as "1" uses no covariate.
         if not self.covariate_names:
             return ["Intercept"] * num_samples(table)
@@ -116,10 +115,11 @@ def _find_ranges(columns):
     return {name: (float(values.min()), float(values.max())) for name, values in numbers.items()}
 
 
-def _find_outside(table, ranges):
+def _find_outside(table, ranges, margin=0.0):
     """Return a text about numbers of a table outside the ranges of the data; "" without any.
 
-    ``ranges`` has the smallest and the largest value of numeric covariates by name.
+    ``ranges`` has the smallest and the largest value of numeric covariates by name. Numbers that
+    are outside by at most the ``margin``, a share of the range, are not reported.
     """
     columns = _get_columns_by_name(table)
     found = _find_ranges({name: columns[name] for name in ranges if name in columns})
@@ -127,7 +127,8 @@ def _find_outside(table, ranges):
         f"{name!r} is {lowest:g} to {highest:g}, but {ranges[name][0]:g} to {ranges[name][1]:g} "
         "in the data"
         for name, (lowest, highest) in found.items()
-        if lowest < ranges[name][0] or highest > ranges[name][1]
+        if max(ranges[name][0] - lowest, highest - ranges[name][1])
+        > margin * (ranges[name][1] - ranges[name][0])
     )
 
 
@@ -150,8 +151,8 @@ def _as_table(covariates, name="covariates"):
     if len(table.shape) != 2 or table.shape[1] == 0:
         received = f"the shape {table.shape}" if table.shape else reprlib.repr(covariates)
         raise ValueError(
-            f"{name} must be a data frame, or an array with a row for each row of X and at least "
-            f"one column. Got {received}."
+            f"{name} must be a data frame, or an array with a row for each "
+            f"{'prediction' if name == 'at' else 'row of X'} and at least one column. Got {received}."
         )
     return table
 
@@ -446,13 +447,7 @@ def _make_design_by_formula(table, formula):
     names = list(map(str, model_matrix.columns))
     if not names:
         raise ValueError(f"The formula {formula!r} has no terms. Pass '1' for the mean shares.")
-    is_finite = np.isfinite(matrix).all(axis=0)
-    if not is_finite.all():
-        # argmin returns the position of the first False.
-        term = names[int(np.argmin(is_finite))]
-        raise ValueError(
-            f"The term {term!r} of the formula must be finite in all rows. Got NaN or infinity."
-        )
+    _require_finite(matrix, names)
     # The specification has the knots of splines and the levels of categories of the table.
     specification = model_matrix.model_spec
 
@@ -463,11 +458,25 @@ def _make_design_by_formula(table, formula):
         for name, values in _find_columns_in_formula(_as_table(rows), formula):
             if name in levels and columns[name].kind == "category":
                 _require_known_levels(name, values, levels[name])
-        return np.asarray(make_model_matrix(rows, specification), np.float64)
+        return _require_finite(
+            np.asarray(make_model_matrix(rows, specification), np.float64), names
+        )
 
     return Design(
         names, matrix, encode_new_rows, [*covariates], _find_reference_terms(names, levels)
     )
+
+
+def _require_finite(matrix, names):
+    """Return the design matrix of a formula; raise ValueError if a term is not finite."""
+    is_finite = np.isfinite(matrix).all(axis=0)
+    if not is_finite.all():
+        # argmin returns the position of the first False.
+        term = names[int(np.argmin(is_finite))]
+        raise ValueError(
+            f"The term {term!r} of the formula must be finite in all rows. Got NaN or infinity."
+        )
+    return matrix
 
 
 def _parse_formula(formula, columns):

@@ -305,9 +305,9 @@ class _Combinations(NamedTuple):
         if at is not None and contrasts is not None:
             raise ValueError("Pass either 'at' or 'contrasts', not both.")
         if at is not None:
-            combinations = design.encode(at)
-            design.warn_outside(at, "at")
-            return cls(design.describe(at), combinations, are_predictions=True)
+            names, combinations = design.describe(at), design.encode(at)
+            design.warn_outside(at)
+            return cls(names, combinations, are_predictions=True)
         if contrasts is None:
             return cls(design.names, np.eye(len(design.names)))
         weights_by_term = list(contrasts.values()) if isinstance(contrasts, dict) else [contrasts]

@@ -361,8 +361,8 @@ def topic_shares(
     (6, 7)
     """
     pandas = import_pandas("topic_shares")
-    require_order_of(X, groups=groups)
     details = collect_details(covariates, allowed_topics)
+    require_order_of(X, groups=groups, **details)
     corpus = make_corpus(estimator, X, feature_names, caller="topic_shares", details=details)
     share_columns = ["topic", "label", "share", "low", "high", "n_rows"]
     columns = _get_group_columns(groups)

@@ -79,8 +79,8 @@ def topic_explorer(
     """
     require_path(path, "topic_explorer")
     check_scalar(n_words, "n_words", Integral, min_val=1)
-    require_order_of(X, groups=groups)
     details = collect_details(covariates, allowed_topics)
+    require_order_of(X, groups=groups, texts=texts, **details)
     corpus = make_corpus(
         estimator, X, feature_names, texts, caller="topic_explorer", details=details
     )

@@ -89,28 +89,30 @@ def require_rows(X, caller, *, missing, dates=False):
 
 
 def require_order_of(X, **values_by_name):
-    """Raise ValueError if an argument about the rows of X has their labels in another order.
+    """Raise ValueError if arguments about the rows of X have their labels in different orders.
 
     Data frames and series of pandas have an index, the labels of the rows. Rows are matched by
     position. If an index has the labels of X in another order, positions and labels contradict each
     other. If it has other labels, the index of one of the two may have been reset, so that labels
-    say nothing about the order. ``values_by_name`` are the arguments by their names in errors.
+    say nothing about the order. ``values_by_name`` are the arguments by their names in errors. All
+    are compared with X or, if it has no index, with the first argument that has one.
     """
-    labels = _get_index(X)
-    for name, values in values_by_name.items():
-        index = _get_index(values)
-        if labels is None or index is None or len(index) != len(labels) or index.equals(labels):
+    found = {name: _get_index(values) for name, values in {"X": X, **values_by_name}.items()}
+    indexes = {name: index for name, index in found.items() if index is not None}
+    first, labels = next(iter(indexes.items()), (None, None))
+    for name, index in indexes.items():
+        if len(index) != len(labels) or index.equals(labels):
             continue
         # Indexes of different types may have equal labels.
         pairs = zip(index, labels, strict=True)
-        rows = [row for row, (label, label_of_X) in enumerate(pairs) if label != label_of_X]
+        rows = [row for row, (label, first_label) in enumerate(pairs) if label != first_label]
         if rows and _have_same_values(index, labels):
-            sort = f"{name}.loc[X.index]" if index.is_unique else "both in the same order"
+            sort = f"{name}.loc[{first}.index]" if index.is_unique else "both in the same order"
             raise ValueError(
-                f"The index of {name} has the labels of X in another order: the label of row "
-                f"{rows[0]} is {index[rows[0]]}, and that of X is {labels[rows[0]]}. Rows are "
-                f"matched by position. If the labels name the rows, pass {sort}. If the positions "
-                f"match, pass {name}.reset_index(drop=True)."
+                f"The index of {name} has the labels of {first} in another order: the label of row "
+                f"{rows[0]} is {index[rows[0]]}, and that of {first} is {labels[rows[0]]}. Rows "
+                f"are matched by position. If the labels name the rows, pass {sort}. If the "
+                f"positions match, pass {name}.reset_index(drop=True)."
             )
 
 

@@ -437,9 +437,8 @@ def test_predictions_outside_the_range_of_the_data_are_warned_of(corpus, formula
     topics, _, X = corpus
     frame = pd.DataFrame({"day": range(1, 41)})
     predict = partial(covariate_effects, Topics(topics), X, frame, formula=formula)
-    predict(at=pd.DataFrame({"day": [1, 40], "other": [99, 99]}))
-    # Days of 0 and 1 may be read as flags.
-    for days, message in ([0, 1], "'day' is 0 to 1, but 1 to 40"), ([1, 50], "'day' is 1 to 50"):
+    predict(at=pd.DataFrame({"day": [-0.9, 41.9], "other": [99, 99]}))
+    for days, message in ([-1, 1], "'day' is -1 to 1, but 1 to 40"), ([1, 50], "'day' is 1 to 50"):
         with pytest.warns(UserWarning, match=f"at has rows outside the data: {message}"):
             predict(at=pd.DataFrame({"day": days}))
 
@@ -506,6 +505,11 @@ NEW = pd.DataFrame({"party": ["lab"], "day": [1]})
             {"a": pd.date_range("2001", periods=40)}, {"formula": "bs(a, df=5)"},
             "Convert dates to numbers",
         ),
+        (
+            PARTIES, {"formula": "I(1 / (1 + day))", "at": pd.DataFrame({"day": [-1, 3]})},
+            r"term 'I\(1 / \(1 \+ day\)\)' of the formula must be finite",
+        ),
+        (PARTIES, {"at": {"day": [1]}}, "at must be a data frame, or an array.* each prediction"),
         (PARTIES, {"formula": "0"}, "has no terms"),
         (PARTIES, {"contrasts": {"party[T.Lab]": 1}}, r"such as {'difference': {'day': 1}}. Got"),
         (PARTIES, {"contrasts": {"a": {"party[T.con]": 1}}}, r"the 5 .* are 'party\[T\.Con\]'"),
@@ -898,3 +902,12 @@ def test_rows_whose_index_has_another_order_than_that_of_X_are_refused(name):
         (values.set_axis(pd.Index(range(40), dtype="Int64")), X.set_axis(range(40))),
     ):  # fmt: skip
         np.testing.assert_allclose(call(mixture, X_rows, rows)["standard_error"], expected)
+
+
+def test_arguments_about_the_rows_of_an_array_have_one_order():
+    """An array or a sparse matrix has no labels of rows, but its covariates and weights may."""
+    mixture, weights = Classes(np.eye(2)[np.arange(40) % 2]), pd.Series(np.ones(40), INDEX)
+    effects = partial(covariate_effects, mixture, sp.csr_array((40, 1)), sample_weight=weights)
+    effects(SERIES)
+    with pytest.raises(ValueError, match=r"covariates has the labels of sample_weight in another"):
+        effects(SERIES[::-1])
