@@ -152,7 +152,8 @@ def _as_table(covariates, name="covariates"):
         received = f"the shape {table.shape}" if table.shape else reprlib.repr(covariates)
         raise ValueError(
             f"{name} must be a data frame, or an array with a row for each "
-            f"{'prediction' if name == 'at' else 'row of X'} and at least one column. Got {received}."
+            f"{'prediction' if name == 'at' else 'row of X'} and at least one column. Got "
+            f"{received}."
         )
     return table
 
