@@ -13,7 +13,8 @@ from scipy.special import gammaln, ndtr
 
 # Minimum gain in BIC, in nats, for which counts are preferred to real numbers.
 _MIN_GAIN_OF_COUNTS = 3.0
-# Minimum gain in BIC, in nats, for which values count as evenly spread.
+# Minimum gain in BIC, in nats, of a uniform distribution over mixtures of Gaussians, and of such a
+# mixture over a single Gaussian, for which values count as evenly spread.
 _MIN_GAIN_OF_UNIFORM = 10.0
 # The range of values is divided into this number of intervals, unless the values are whole numbers
 # in a range of at most this length.
@@ -64,6 +65,9 @@ def prefer_counts(values, *, has_point_mass):
 def are_evenly_spread(values):
     """Return whether a uniform distribution describes numbers better than mixtures of Gaussians.
 
+    A mixture must also be better than a single Gaussian. Otherwise there are so few numbers that
+    fits need no additional components to describe them.
+
     The range of the numbers is divided into intervals, and the likelihoods are the probabilities of
     the intervals. In a small range, each whole number has a separate interval.
     """
@@ -76,11 +80,15 @@ def are_evenly_spread(values):
         return False
     # A uniform distribution has two parameters, the ends of its range.
     uniform_bic = -values.size * np.log(n_intervals) - np.log(values.size)
-    # `all` ends at the first mixture that is as good, for most columns a single Gaussian.
-    return all(
-        uniform_bic > _compute_bic(_gaussian_log_pmf, distinct, weights, K) + _MIN_GAIN_OF_UNIFORM
-        for K in range(1, _MAX_COMPONENTS + 1)
+    single_bic = _compute_bic(_gaussian_log_pmf, distinct, weights, 1)
+    # For most columns, a single Gaussian is as good.
+    if uniform_bic <= single_bic + _MIN_GAIN_OF_UNIFORM:
+        return False
+    best_bic = max(
+        _compute_bic(_gaussian_log_pmf, distinct, weights, K) for K in range(2, _MAX_COMPONENTS + 1)
     )
+    gains = uniform_bic - best_bic, best_bic - single_bic
+    return bool(min(gains) > _MIN_GAIN_OF_UNIFORM)
 
 
 def _compute_bic(log_pmf, values, weights, K, *, in_logs=False):

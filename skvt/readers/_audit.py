@@ -102,8 +102,8 @@ _REMEDIES = {
     "code": "whole numbers, read as real: try Categorical() for codes, and, if ratings pile up at "
     "an end of the scale, LatentGaussian(ordinal=[...])",
     "uniform": "numbers are spread evenly over a range, such as days of a year or places, so that "
-    "Gaussians need several components: if they say nothing about groups, leave the column out, or "
-    "name it in 'given'",
+    "Gaussians need several components, which divide groups: if they say nothing about groups, "
+    "leave the column out, or name it in 'given'; try Categorical() for weekdays, months and hours",
     "overdispersed": "counts vary more than a Poisson distribution: try NegativeBinomial()",
     "repeated": "has the same information as another column: leave one of the two out",
     "unused": "given numbers explain real columns only, and there is none: cut them into levels, "
@@ -379,15 +379,15 @@ def _find_problem(values, component):
     are_whole = np.array_equal(values, np.floor(values))
     if component in ("Gaussian", "StudentT"):
         if distinct.size > 2 and counts.max() > _MIN_FILLED_SHARE * n_rows:
-            return ("one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}")
+            return "one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}"
         if are_whole and 1 < distinct.size <= MAX_LEVELS:
             return "few values", f"{distinct.size} values"
+        if values.size >= MIN_ROWS and are_evenly_spread(_sample_evenly(values, _JUDGED_SIZE)):
+            return "uniform", f"{values.min():g} to {values.max():g}"
         if are_whole and distinct.size <= _MAX_CODES:
             return "code", f"{distinct.size} whole numbers"
         if component == "Gaussian" and _have_errors_among_amounts(values):
             return "not positive", f"{values.min():g}"
-        if values.size >= MIN_ROWS and are_evenly_spread(_sample_evenly(values, _JUDGED_SIZE)):
-            return "uniform", f"{values.min():g} to {values.max():g}"
     if component == "Poisson" and values.var() > _MIN_OVERDISPERSION * max(values.mean(), 1.0):
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None

@@ -46,9 +46,11 @@ def test_counts_are_told_from_ages_marks_and_ratings(name):
         (RNG.uniform(-3.0, 5.0, N_ROWS), True), (RNG.integers(1, 366, N_ROWS), True),
         (RNG.integers(1, 13, N_ROWS), True), (NORMAL, False), (5.0 * HALF + NORMAL, False),
         (RNG.exponential(size=N_ROWS), False), (RNG.beta(2.0, 2.0, N_ROWS), False),
-        (HALF, False),
+        (HALF, False), (RNG.integers(7, size=N_ROWS), True),
+        (RNG.uniform(-3.0, 5.0, N_ROWS // 4), False),  # too few to divide groups
     ],
-    ids=["place", "day", "month", "normal", "two clusters", "exponential", "beta", "bits"],
+    ids=["place", "day", "month", "normal", "two clusters", "exponential", "beta", "bits",
+         "weekday", "few places"],
 )  # fmt: skip
 def test_evenly_spread_numbers_are_told_from_clusters(values, is_uniform):
     assert are_evenly_spread(np.asarray(values, float)) == is_uniform
@@ -57,9 +59,12 @@ def test_evenly_spread_numbers_are_told_from_clusters(values, is_uniform):
 def test_a_warning_names_a_column_that_is_spread_evenly():
     table, _ = people(0)
     table["day"] = np.arange(len(table)) % 365 + 1
+    table["weekday"] = table["day"] % 7  # not only a possible code
     mixture = MemoizedDPMixture(max_components=1, max_iter=1, random_state=0)
-    with pytest.warns(skvt.ColumnWarning, match=r"'day' \(1 to 365\): numbers are spread evenly"):
+    named = r"'day' \(1 to 365\), 'weekday' \(0 to 6\): numbers are spread evenly"
+    with pytest.warns(skvt.ColumnWarning, match=named):
         mixture.fit(table)
+    assert mixture.table_report_["why"].tolist()[-1] == "evenly spread numbers"
 
 
 def people(seed):
