@@ -115,10 +115,10 @@ class GrowingMixin(MoveLogMixin):
             for each component: its share of the rows, and the columns that distinguish it most.
             Each of these columns has its value in the component and, in parentheses, its value in
             all rows. A standard deviation is followed by its average over components. If the share
-            is small, the expected number of rows is shown beside it. A component is small if it has
-            less than 5 % of the rows, or less than half of the mean share if that is less. A small
-            component of fewer than 20 rows is marked: it may consist of unusual rows. The last line
-            counts components without rows, if there are any.
+            is small, the expected number of rows, or the sum of their weights, is shown beside it.
+            A component is small if it has less than 5 % of the rows, or less than half of the mean
+            share if that is less. A small component of fewer than 20 rows is marked: it may consist
+            of unusual rows. The last line counts components without rows, if there are any.
 
         Returns
         -------

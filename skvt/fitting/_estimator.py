@@ -27,7 +27,7 @@ from skvt.fitting._rows import open_rows
 from skvt.fitting._stream import update
 from skvt.fitting._twin import all_or_nothing
 from skvt.inference import evaluate_bound, make_rows
-from skvt.readers import Reader
+from skvt.readers import Reader, warn_of_weights
 from skvt.readers.labels import RowLabels, refuse_labels
 from skvt.readers.validation import list_names
 
@@ -190,7 +190,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         printing = reporting_stages(self.verbose)
         options = {"y": y, "labels": labels, "reset": before is None}
         with printing, open_rows(self, X, sample_weight, details, **options) as (rows, workers):
-            before = before and self._adapt_fit(before, rows.X, rows.weights)
+            if before is not None:
+                # The reader of an earlier fit does not warn of weights. Chunks are not judged.
+                if isinstance(rows.weights, np.ndarray):
+                    warn_of_weights(rows.X, rows.weights)
+                before = self._adapt_fit(before, rows.X, rows.weights)
             run_fit(self, rows, workers, before)
         return self
 

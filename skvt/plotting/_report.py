@@ -12,7 +12,6 @@ import scipy.sparse as sp
 from skvt._results import find_most_probable
 from skvt._results.profiles import (
     SMALL_NOTE,
-    describe_sizes,
     find_directions,
     find_relevant_columns,
     find_small_groups,
@@ -176,11 +175,11 @@ def _list_clusters(profiles, expected_counts, counts):
     # The last weight is the weight of all rows.
     shares = profiles.weights[:-1]
     names, texts = name_groups(profiles), list_distinctive_columns(profiles)
-    sizes = describe_sizes(shares, expected_counts, "{:.0%} of rows")
     are_small = find_small_groups(shares, expected_counts)
     items = []
     for k in np.argsort(-shares, kind="stable"):
-        sentence = escape(f"{names[k][0].upper()}{names[k][1:]} ({sizes[k]}): {texts[k]}")
+        name = f"{names[k][0].upper()}{names[k][1:]}"
+        sentence = escape(f"{name} ({shares[k]:.0%} of rows): {texts[k]}")
         bar = f"<div class=track><div style='width:{shares[k]:.1%}'></div></div>"
         warning = f" {SMALL_NOTE.capitalize()}, see “{WORST_ROWS_TITLE}”" if are_small[k] else ""
         note = f"<span class=note>{counts[k]:,} of the rows.{warning}</span>"

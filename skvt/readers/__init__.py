@@ -15,6 +15,7 @@ from skvt.readers._reader import (
     DocumentReader,
     Reader,
     RealReader,
+    warn_of_weights,
 )
 from skvt.readers._report import make_table_report
 from skvt.readers._table_blocks import is_single_component, list_blocks

@@ -156,7 +156,7 @@ class Reader:
             _warn_of_empty_columns(X)
         X, weights = reader.select_weighted(X, sample_weight)
         if self.dtype is None:
-            _warn_of_weights(X, weights)
+            warn_of_weights(X, weights)
             reader._warn_of_rows(X)
         return reader, X, weights
 
@@ -442,7 +442,7 @@ def _warn_of_empty_columns(X):
         )
 
 
-def _warn_of_weights(X, weights):
+def warn_of_weights(X, weights):
     """Warn of weights (n,) that are probably not numbers of equal rows X (n, D).
 
     Weights of a survey, for example, add up to the number of people in a country.

@@ -88,6 +88,8 @@ def test_few_rows_are_counted_and_marked_as_perhaps_no_group(tmp_path):
         assert (f" (2% of rows, {sizes[0]} rows" in text) == has_count
         assert (f"%, {sizes[0]} rows" in shown[1][1]) == has_count
         assert f"{sizes[1]} rows" not in text + shown[0][1]
+        # The report counts the rows that it is given.
+        assert f"{sizes[0]} of the rows" in page and f"%, {sizes[0]} rows" not in page
         is_marked = n_rows == 1000
         assert (f"{mark}, see unusual_rows)" in text) == (mark in shown[1][2]) == is_marked
         assert (f"{mark.capitalize()}, see “Which rows fit worst?”" in page) == is_marked

@@ -79,6 +79,10 @@ def test_weights_that_do_not_count_rows_give_one_warning():
         reader.fit_and_read_weighted(rows, weights)
         later.fit_and_read_weighted(rows, 1000.0 * weights)
         reader.fit_and_read_weighted(rows[:1], [0.05])
+    started = MemoizedDPGMM(1, moves=(), warm_start=True).fit(rows)
+    for scale in (0.01, 1e3):
+        with pytest.warns(UserWarning, match=remedy):
+            started.fit(rows, sample_weight=scale * weights)
 
 
 def test_weights_that_count_equal_rows_give_no_warning():
