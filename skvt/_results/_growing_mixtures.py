@@ -16,6 +16,7 @@ import scipy.sparse as sp
 from skvt._results._display import make_clusters_table
 from skvt._results._mixtures import compute_assignments
 from skvt._results.profiles import (
+    explain_given_columns,
     find_parts_that_differ,
     make_profiles,
     make_unique_names,
@@ -118,7 +119,8 @@ class GrowingMixin(MoveLogMixin):
             is small, the expected number of rows, or the sum of their weights, is shown beside it.
             A component is small if it has less than 5 % of the rows, or less than half of the mean
             share if that is less. A small component of fewer than 20 rows is marked: it may consist
-            of unusual rows. The last line counts components without rows, if there are any.
+            of unusual rows. Further lines count components without rows, and say at which values of
+            given columns means are taken.
 
         Returns
         -------
@@ -166,7 +168,8 @@ class GrowingMixin(MoveLogMixin):
             return make_frame(table)
         profiles = make_profiles(table)
         if form == "text":
-            return "\n".join(write_sentences(profiles, n_rows))
+            sentences = write_sentences(profiles, n_rows)
+            return "\n".join(sentences + explain_given_columns(self._columns))
         return make_frame(make_wide_table(profiles))
 
     def _describe_as_table(self, n_clusters, level=0.95):

@@ -189,6 +189,17 @@ def write_sentences(profiles, n_rows, max_columns=MAX_COLUMNS):
     return sentences + [f"{n_empty} {profiles.kind}s without rows"] * bool(n_empty)
 
 
+def explain_given_columns(table):
+    """Return a list of a sentence on the given columns of a :class:`Table`, or an empty list."""
+    names = ", ".join(str(table.names[j]) for j in table.given_positions)
+    if not names:
+        return []
+    return [
+        f"The columns are explained by the given columns {names}. Means and medians are those at "
+        "the means of the given columns, and other values are averages over rows."
+    ]
+
+
 def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):
     """Return, for each component or cluster, its most relevant columns with their values in words.
 

@@ -12,6 +12,7 @@ import scipy.sparse as sp
 from skvt._results import find_most_probable
 from skvt._results.profiles import (
     SMALL_NOTE,
+    explain_given_columns,
     find_directions,
     find_relevant_columns,
     find_small_groups,
@@ -108,8 +109,8 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     largest = probabilities[~in_background].max(axis=1)
     body = [
         f"<h1>{title}</h1>",
-        f"<p>The rows have {len(profiles.columns)} columns that the model describes."
-        f"{_describe_given_columns(mixture._columns)}</p>",
+        f"<p>The rows have {len(profiles.columns)} columns that the model describes.</p>",
+        *(f"<p>{escape(text)}</p>" for text in explain_given_columns(mixture._columns)),
         f"<h2>Who are the {plural_kind}?</h2>",
         _list_clusters(
             profiles, expected_counts, np.bincount(labels[labels >= 0], minlength=n_shown)
@@ -139,17 +140,6 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         ),
     ]  # fmt: skip
     write_page(path, "cluster_report.html", TITLE=title, BODY="\n".join(body))
-
-
-def _describe_given_columns(table):
-    """Return a sentence on the given columns of a :class:`Table`, or "" if there are none."""
-    names = [str(table.names[j]) for j in table.given_positions]
-    if not names:
-        return ""
-    return (
-        f" They are explained by the given columns {escape(', '.join(names))}. Means and medians "
-        "are those at the means of the given columns, and other values are averages over rows."
-    )
 
 
 def _describe_background(in_background, kinds):

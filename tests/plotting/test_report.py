@@ -156,12 +156,13 @@ def test_a_report_after_a_stream_describes_components(table, tmp_path):
     assert "components of 300 rows" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_the_report_names_given_columns_and_where_means_are_taken(table, tmp_path):
+def test_texts_name_given_columns_and_where_means_are_taken(table, tmp_path):
     rows = table.assign(size=np.random.default_rng(0).normal(size=len(table)))
     mixture = skvt.MemoizedDPMixture(given=["size"], max_components=3, random_state=0).fit(rows)
     skvt.cluster_report(mixture, rows, tmp_path / "report.html")
     text = (tmp_path / "report.html").read_text(encoding="utf-8")
-    assert "explained by the given columns size. Means and medians are those at the means" in text
+    told = "explained by the given columns size. Means and medians are those at the means"
+    assert told in text and told in mixture.describe(form="text").splitlines()[-1]
 
 
 def test_cluster_report_refuses_other_estimators(table, tmp_path):
