@@ -16,6 +16,7 @@ from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture._missing import Patterns
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
+from skvt.models.mixture.components import _full
 from skvt.moves import Merge
 from skvt.moves._base import compute_bound
 
@@ -137,6 +138,27 @@ def fitted(name, K=4, passes=15, D=3, n=150):
     state = MemoizedState(model.initial(data, rng))
     sweeps(model, data, state, n=passes)
     return model, data, state
+
+
+@each_full
+def test_densities_of_one_column_take_no_time_for_the_others(name, monkeypatch):
+    component, X = (
+        mixture(name, D=4)[0].component,
+        KINDS[name].rows(40, 4, np.random.default_rng(0)),
+    )
+    lam, alone = component.prior[None], np.full((41, 4), np.nan)
+    alone[:40, 2] = X[:, 2]
+    beside = component.log_predictive(np.vstack([X, alone]), lam)[40:]
+    n_columns, squared_distances = [], _full.squared_distances
+
+    def recorded(rows, *args):
+        n_columns.append(rows.shape[1])
+        return squared_distances(rows, *args)
+
+    monkeypatch.setattr(_full, "squared_distances", recorded)
+    np.testing.assert_allclose(component.log_predictive(alone, lam), beside, atol=1e-12)
+    np.testing.assert_array_equal(component.log_predictive(alone[40:], lam), [[0.0]])
+    assert n_columns == [1, 1]
 
 
 @each_full
