@@ -142,10 +142,8 @@ def fitted(name, K=4, passes=15, D=3, n=150):
 
 @each_full
 def test_densities_of_one_column_take_no_time_for_the_others(name, monkeypatch):
-    component, X = (
-        mixture(name, D=4)[0].component,
-        KINDS[name].rows(40, 4, np.random.default_rng(0)),
-    )
+    component = mixture(name, D=4)[0].component
+    X = KINDS[name].rows(40, 4, np.random.default_rng(0))
     lam, alone = component.prior[None], np.full((41, 4), np.nan)
     alone[:40, 2] = X[:, 2]
     beside = component.log_predictive(np.vstack([X, alone]), lam)[40:]

@@ -407,8 +407,8 @@ def student_t_log_density(X: Array, mean: Array, scale: Array, freedom: Array) -
     # density of a few columns is computed. One column is kept.
     is_kept = ~np.isnan(X).all(axis=0)
     if not is_kept.all():
-        is_kept[0] |= not is_kept.any()
-        X, mean, scale = X[:, is_kept], mean[:, is_kept], scale[:, is_kept][:, :, is_kept]
+        kept = np.flatnonzero(is_kept) if is_kept.any() else np.zeros(1, np.intp)
+        X, mean, scale = X[:, kept], mean[:, kept], scale[:, kept][:, :, kept]
     distances, half_log_dets, n_observed, holes = compute_observed_distances(X, mean, scale)
     half_freedom = 0.5 * (freedom + n_observed)
     constant = _gammaln(half_freedom) - _gammaln(0.5 * freedom) - 0.5 * n_observed * np.log(np.pi)
