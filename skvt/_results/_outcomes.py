@@ -13,7 +13,7 @@ from sklearn.utils import check_random_state
 from skvt._results._design import encode_values
 from skvt._results._pooling import check_settings, pool, require_different
 from skvt._results._shares import estimate_cluster_shares, is_mixture
-from skvt._results.topic_tables import import_pandas
+from skvt._results.topic_tables import import_pandas, make_share_intervals
 from skvt._sklearn_private import num_samples
 from skvt.inference import one_blas_thread
 from skvt.readers import list_column_names
@@ -92,8 +92,12 @@ def outcome_by_cluster(
     that the outcome is related to the columns of X only through the clusters. To compute
     assignments, the mixture is refitted to X. The refit is repeated for each draw of random weights
     of the rows, see :func:`skvt.covariate_effects`. A mean is a ratio of sums over rows, and its
-    standard error is robust to unequal variances. Corrected assignments may be negative, and an
-    interval of a share may extend beyond [0, 1]. The interval of a cluster of fewer than two
+    standard error is robust to unequal variances. If the outcome has categories, or only the
+    numbers 0 and 1, the means are shares. The interval of a share is the union of the interval by
+    the standard error and that of Wilson for the effective number of rows, as in
+    :func:`skvt.topic_shares`, because standard errors are too small if hardly any row has the
+    category: 0 if no row has it. Corrected assignments may be negative, and an estimated share may
+    be outside [0, 1], but its interval is not. The interval of a cluster of fewer than two
     effective rows is NaN.
 
     References
@@ -145,6 +149,12 @@ def outcome_by_cluster(
     pooled = pool(results, shares, degrees_of_freedom=used_rows.size - 1)
     # An outcome of numbers has one term without a name: the column of its name is left out below.
     columns = pooled.columns(level, categories or [""])
+    if categories is not None or np.isin(values, (0.0, 1.0)).all():
+        # The variance of a share is too small if few rows have the category, or nearly all.
+        inverse_m = (shares[0].profiles ** 2).sum(axis=1)
+        limits = pooled.estimate, pooled.standard_error**2, inverse_m, pooled.find_quantile(level)
+        low, high = make_share_intervals(*limits)
+        columns |= {"low": low.T.ravel(), "high": high.T.ravel()}
     new_names = {"component": "cluster", "term": "category", "effect": "mean"}
     if categories is None:
         del new_names["term"]

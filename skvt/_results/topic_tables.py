@@ -43,6 +43,8 @@ from skvt.ties import first_of_order, stable_argmax
 _MAX_STEPS = 2000
 # The EM algorithm ends when no share changes by this amount or more.
 _TOL = 1e-8
+# A share that differs from 0 or 1 by less than this is 0 or 1 up to rounding.
+_ROUNDING = 1e-12
 
 
 @dataclass(frozen=True)
@@ -437,27 +439,31 @@ def generate_groups(corpus, groups, confidence):
         # The interval of a group of one row is NaN, because one row has no variance.
         n_degrees = rows.size - 1.0
         quantile = student_t.ppf(0.5 + 0.5 * confidence, n_degrees) if n_degrees > 0 else np.nan
-        low, high = _compute_intervals(share, error**2, corpus.lengths[rows], quantile)
+        lengths = corpus.lengths[rows]
+        inverse_m = (lengths**2).sum() / lengths.sum() ** 2
+        low, high = make_share_intervals(share, error**2, inverse_m, quantile)
         yield Group(values, rows.size, share, low, high)
 
 
-def _compute_intervals(share, variance, lengths, quantile):
-    """Return the limits of the intervals of shares, (K,) each, see the notes of `topic_shares`.
+def make_share_intervals(share, variance, inverse_m, quantile):
+    """Return the limits of the intervals of shares, see the notes of :func:`topic_shares`.
 
-    ``variance`` (K,) are the squared standard errors of ``share`` (K,), and ``lengths`` are the
-    numbers of words of the rows.
+    ``variance`` are the squared standard errors of ``share``, ``inverse_m`` is the inverse of the
+    effective number of rows m, and ``quantile`` is q. All arrays have the shape of ``share``, or
+    can be broadcast to it. Estimates outside [0, 1] count as 0 or 1 in the interval of Wilson.
     """
-    # The inverse of the effective number of rows, m.
-    inverse_m = (lengths**2).sum() / lengths.sum() ** 2
-    binomial = share * (1.0 - share)
+    clipped = np.clip(share, 0.0, 1.0)
+    binomial = clipped * (1.0 - clipped)
+    # Shares that differ from 0 or 1 by rounding only say nothing about rho.
+    binomial = np.where(binomial < _ROUNDING, 0.0, binomial)
     # The ratio rho divided by m. The share of a single topic is 1, and rho is 1.
-    ratio = np.full_like(share, inverse_m)
+    ratio = np.broadcast_to(inverse_m, share.shape).copy()
+    average = ratio.copy()
     np.divide(variance, binomial, out=ratio, where=binomial > 0.0)
     total = variance + binomial**2
-    average = np.full_like(share, inverse_m)
     np.divide((binomial + inverse_m) * variance, total, out=average, where=total > 0.0)
     scaled = quantile**2 * np.maximum(ratio, average)
-    center, root = (share + 0.5 * scaled, np.sqrt(scaled * binomial + 0.25 * scaled**2))
+    center, root = clipped + 0.5 * scaled, np.sqrt(scaled * binomial + 0.25 * scaled**2)
     half_width = quantile * np.sqrt(variance)
     low = np.minimum((center - root) / (1.0 + scaled), share - half_width)
     high = np.maximum((center + root) / (1.0 + scaled), share + half_width)

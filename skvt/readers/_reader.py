@@ -217,7 +217,8 @@ class Reader:
         try:
             X = validate_data(estimator, X, reset=self.dtype is None, **requirements)
         except ValueError as error:
-            if str(error).startswith("The feature names should match"):
+            are_others = str(error).startswith("The feature names should match")
+            if are_others and "yet now missing" not in str(error):
                 raise ValueError(f"{error}{self.names_remedy}") from error
             if self.width_remedy and "features, but" in str(error):
                 raise ValueError(f"{error} {self.width_remedy}") from error

@@ -739,12 +739,25 @@ def test_shares_of_categories_are_means_of_indicators():
     assert first == pytest.approx(np.std([1, 0, 0], ddof=1) / np.sqrt(3))
 
 
-@pytest.mark.parametrize("outcome", [["yes"] * 4, [3.0] * 4])
-def test_constant_outcomes_have_their_value_in_each_cluster(outcome):
-    table = outcome_by_cluster(Classes(np.eye(2)[[0, 0, 1, 1]]), np.zeros((4, 1)), outcome)
-    expected = 1.0 if outcome[0] == "yes" else 3.0
+def test_constant_outcomes_have_their_value_in_each_cluster():
+    table = outcome_by_cluster(Classes(np.eye(2)[[0, 0, 1, 1]]), np.zeros((4, 1)), [3.0] * 4)
     for column in "mean", "low", "high":
-        np.testing.assert_allclose(table[column], [expected] * 2, atol=1e-12)
+        np.testing.assert_allclose(table[column], [3.0] * 2, atol=1e-12)
+
+
+@pytest.mark.parametrize("values", [["no", "yes"], [0, 1]], ids=["categories", "numbers"])
+def test_intervals_of_shares_that_no_row_or_every_row_has(values):
+    """The intervals are those of Wilson for 0 of 400, 0 of 100 and 100 of 100 rows."""
+    labels = np.repeat([0, 1, 2], [400, 100, 100])
+    outcome = np.repeat(values, [500, 100])
+    table = outcome_by_cluster(Classes(np.eye(3)[labels]), np.zeros((600, 1)), outcome)
+    if "category" in table:
+        table = table[table["category"] == "yes"]
+    square = student.ppf(0.975, 599) ** 2
+    np.testing.assert_allclose(table["mean"], [0.0, 0.0, 1.0], atol=1e-12)
+    expected = np.array([400.0, 100.0, 100.0]) / (np.array([400.0, 100.0, 100.0]) + square)
+    np.testing.assert_allclose(table["high"], [*(1.0 - expected[:2]), 1.0], rtol=0.01, atol=1e-12)
+    np.testing.assert_allclose(table["low"], [0.0, 0.0, expected[2]], rtol=1e-3, atol=1e-12)
 
 
 def test_an_outcome_that_the_clusters_were_fitted_to_is_named():
