@@ -150,11 +150,14 @@ def outcome_by_cluster(
     # An outcome of numbers has one term without a name: the column of its name is left out below.
     columns = pooled.columns(level, categories or [""])
     if categories is not None or np.isin(values, (0.0, 1.0)).all():
-        # The variance of a share is too small if few rows have the category, or nearly all.
-        inverse_m = (shares[0].profiles ** 2).sum(axis=1)
-        limits = pooled.estimate, pooled.standard_error**2, inverse_m, pooled.find_quantile(level)
-        low, high = make_share_intervals(*limits)
-        columns |= {"low": low.T.ravel(), "high": high.T.ravel()}
+        # Standard errors are too small if few rows have the category, or nearly all. The interval
+        # of Wilson has the variance of a binomial share. Only standard errors include how uncertain
+        # the clusters are.
+        inverse_m, share = (shares[0].profiles ** 2).sum(axis=1), pooled.estimate.clip(0.0, 1.0)
+        variance = share * (1.0 - share) * inverse_m
+        low, high = make_share_intervals(share, variance, inverse_m, pooled.find_quantile(level))
+        columns["low"] = np.minimum(low.T.ravel(), columns["low"].clip(0.0, 1.0))
+        columns["high"] = np.maximum(high.T.ravel(), columns["high"].clip(0.0, 1.0))
     new_names = {"component": "cluster", "term": "category", "effect": "mean"}
     if categories is None:
         del new_names["term"]
