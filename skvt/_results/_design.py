@@ -100,7 +100,7 @@ def make_design(covariates, formula, n_rows):
     else:
         design = _make_design_by_formula(table, formula)
     require_full_rank(design.matrix, design.names)
-    return replace(design, ranges=_find_ranges(_keep_real(table, design.covariates)))
+    return replace(design, ranges=_find_ranges(_keep_real(table, design.covariate_names)))
 
 
 def _keep_real(table, names):

@@ -402,6 +402,10 @@ class DocumentReader(Reader):
         j = int(np.argmax(sums))
         if min(X.shape) < _MIN_SIZE or 2.0 * sums[j] < sums.sum() or sums[j] == 0.0:
             return
+        # A few large counts of a word do not make it a year or a length.
+        row_sums = np.asarray(X.sum(axis=1, dtype=np.float64))
+        if np.median(2.0 * dense(X[:, [j]])[:, 0] - row_sums) < 0.0:
+            return
         name = self.attributes.get("feature_names_in_", range(X.shape[1]))[j]
         warnings.warn(
             f"The column {name!r} has {sums[j] / sums.sum():.0%} of all counts, so that it decides "

@@ -147,13 +147,13 @@ def test_densities_of_one_column_take_no_time_for_the_others(name, monkeypatch):
     lam, alone = component.prior[None], np.full((41, 4), np.nan)
     alone[:40, 2] = X[:, 2]
     beside = component.log_predictive(np.vstack([X, alone]), lam)[40:]
-    n_columns, squared_distances = [], _full.squared_distances
+    n_columns, squared_distances = [], _full.compute_squared_distances
 
     def recorded(rows, *args):
         n_columns.append(rows.shape[1])
         return squared_distances(rows, *args)
 
-    monkeypatch.setattr(_full, "squared_distances", recorded)
+    monkeypatch.setattr(_full, "compute_squared_distances", recorded)
     np.testing.assert_allclose(component.log_predictive(alone, lam), beside, atol=1e-12)
     np.testing.assert_array_equal(component.log_predictive(alone[40:], lam), [[0.0]])
     assert n_columns == [1, 1]
