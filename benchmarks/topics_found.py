@@ -100,7 +100,7 @@ def main():
                     results.setdefault(label, []).append((n_missed, score(point.topics), point.cpu))
                     print_progress(name, seed, label, *results[label][-1])
             print_table(
-                f"{n_topics} topics, {name}",
+                f"{n_topics} topics, {name}: means over corpora",
                 ["fit", "missed", "nats per word", "CPU s"],
                 [
                     [label, *(format_mean(v, d) for v, d in zip(zip(*r, strict=True), (1, 3, 1),
