@@ -427,7 +427,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
 
         A fit tries ``moves`` between passes, and averages the topics over the last passes, whose
         share of all passes is ``average``. A call of ``partial_fit`` does neither. ``moves_at`` are
-        the shares of the passes after which :class:`MovesBetweenPasses` makes moves.
+        the shares of the passes after which :class:`MovesBetweenPasses` makes moves. If the fit may
+        stop before ``n_passes``, they are shares of the passes for which annealing plans.
         """
         # As in scikit-learn, no warning says that the fit has not converged. Annealing plans for at
         # most 40 passes if the fit may stop before ``max_iter``.
@@ -444,7 +445,10 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             # size of the stream.
             first_rows = make_rows(data.X, data.weights, data.n_rows, total=self._stream_rows)
         elif moves:
-            steps_after_pass.append(MovesBetweenPasses([SplitMerge()], n_passes, moves_at))
+            may_stop = self.evaluate_every > 0 and stopping.tol > 0.0
+            n_planned = min(n_passes, stopping.planned_passes) if may_stop else n_passes
+            numbers = moves_at and [round(share * n_planned) for share in moves_at]
+            steps_after_pass.append(MovesBetweenPasses([SplitMerge()], n_passes, numbers))
         if moves is not None and average > 0.0:
             steps_after_pass.append(Averaging(n_passes, average))
         return Plan(

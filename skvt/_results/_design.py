@@ -148,7 +148,7 @@ def _as_table(covariates, name="covariates"):
             table = np.array(covariates, dtype=object)
         table = table.astype(object)
         table = table[:, None] if table.ndim == 1 else table
-    if len(table.shape) != 2 or table.shape[1] == 0:
+    if len(table.shape) != 2 or 0 in table.shape:
         received = f"the shape {table.shape}" if table.shape else reprlib.repr(covariates)
         raise ValueError(
             f"{name} must be a data frame, or an array with a row for each "
@@ -511,10 +511,11 @@ def _explain_outside(error, rows, real):
 
     ``real`` are the covariates of the formula in the data that hold real numbers, by name.
     """
-    if "extend beyond upper and/or lower bounds" not in str(error):
+    outside = _find_outside(rows, _find_ranges(real))
+    if not outside or "extend beyond upper and/or lower bounds" not in str(error):
         return None
     return (
-        f"a spline ends where the data end: {_find_outside(rows, _find_ranges(real))}. Predict "
+        f"a spline ends where the data end: {outside}. Predict "
         "within the range of the data, or keep the value at its ends, as bs(year, df=5, "
         "extrapolation='clip') does."
     )

@@ -167,8 +167,8 @@ def write_sentences(profiles, n_rows, max_columns=MAX_COLUMNS):
     """Return a sentence for each component or cluster, with its share and distinctive columns.
 
     ``n_rows`` (K,) are the expected numbers of rows. A sentence names at most ``max_columns``
-    columns, the most relevant first. Components of less than half a row, which structured inference
-    keeps, have one sentence together.
+    columns, the most relevant first. Components of less than half a row and half a percent, which
+    structured inference keeps, have one sentence together.
     """
     weights = profiles.weights[:-1]
     are_small = find_small_groups(weights, n_rows)
@@ -179,14 +179,15 @@ def write_sentences(profiles, n_rows, max_columns=MAX_COLUMNS):
         notes,
         list_distinctive_columns(profiles, max_columns),
     )
-    are_empty = np.rint(n_rows) == 0
+    are_empty = (np.rint(n_rows) == 0) & (weights < 0.005)
     sentences = [
         f"{name} ({size}{note}): {text}"
         for is_empty, name, size, note, text in zip(are_empty, *parts, strict=True)
         if not is_empty
     ]
     n_empty = int(are_empty.sum())
-    return sentences + [f"{n_empty} {profiles.kind}s without rows"] * bool(n_empty)
+    plural = "s" * (n_empty > 1)
+    return sentences + [f"{n_empty} {profiles.kind}{plural} without rows"] * bool(n_empty)
 
 
 def explain_given_columns(table):

@@ -13,6 +13,7 @@ from skvt.inference import Workers
 from skvt.readers import Reader
 from skvt.readers.chunks import read_rows_with, release
 from skvt.readers.labels import RowLabels
+from skvt.readers.validation import require_order_of
 from skvt.rows import get_chunk_sizes
 
 
@@ -54,7 +55,10 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
     of the columns, such as ``n_features_in_``. Otherwise the reader of the fit reads the rows.
     ``details`` are further arguments about the rows by name, such as covariates. ``in_stream``
     tells whether the method is ``partial_fit``.
+
+    Raise ValueError if the indexes of X and of the weights have the same labels in other orders.
     """
+    require_order_of(X, sample_weight=sample_weight)
     if reset:
         reader = replace(estimator._reader_class.from_estimator(estimator), in_stream=in_stream)
     else:

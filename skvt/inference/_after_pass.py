@@ -27,10 +27,10 @@ MAX_PASSES_BEFORE_MOVES = 10
 class MovesBetweenPasses(ResumableMixin):
     """Moves after passes at T = 1, which decide by a sample of the rows.
 
-    If ``at_shares`` is None, moves may be made after each pass, from the first pass in which topics
-    can be compared. Otherwise, moves are made after these shares of the ``n_passes`` passes, as
-    long as the last moves have made a change. No moves are made after the last pass, because a pass
-    must follow each move.
+    If ``numbers`` is None, moves may be made after each of the ``n_passes`` passes, from the first
+    pass in which topics can be compared. Otherwise, moves are made after the passes with these
+    ``numbers``, as long as the last moves have made a change. No moves are made after the last
+    pass, because a pass must follow each move.
     """
 
     # Attributes that an interrupted fit keeps. `_numbers` are not kept, because a resumed fit may
@@ -39,16 +39,14 @@ class MovesBetweenPasses(ResumableMixin):
     kept_parts = frozenset({"_moves"})
 
     def __init__(
-        self, moves: Sequence[SampledMove], n_passes: int, at_shares: Sequence[float] | None = None
+        self, moves: Sequence[SampledMove], n_passes: int, numbers: Sequence[int] | None = None
     ) -> None:
         self._moves = moves
         self.requires = tuple(requirement for move in moves for requirement in move.requires)
         # The numbers of the passes after which moves may be made.
         first = math.ceil(min(SHARE_BEFORE_MOVES * n_passes, MAX_PASSES_BEFORE_MOVES))
-        self._numbers: Sequence[int] = range(first, n_passes)
-        if at_shares is not None:
-            self._numbers = [round(share * n_passes) for share in at_shares]
-        self._ends_without_change = at_shares is not None
+        self._numbers = range(first, n_passes) if numbers is None else numbers
+        self._ends_without_change = numbers is not None
         # Whether any move has been accepted so far.
         self._moved = False
 

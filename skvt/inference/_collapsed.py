@@ -66,6 +66,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         "_n_moves": int,
         "_ends": Annotated[list[IndexArray], "components"],
     }
+    # Number of accepted moves before the last pass. Older files lack it: then no moves were made.
+    _n_moves: int = 0
     requires = (
         Requirement(
             "Collapsed inference", Capability.COLLAPSIBLE, "Use structured inference instead."
@@ -78,8 +80,6 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         self._last_restart = LAST_RESTART_SHARE * n_passes
         # Number of passes made so far.
         self._pass = 0
-        # Number of accepted moves before the last pass.
-        self._n_moves = 0
         # The drawn local variables of each batch, with which the next visit of the batch starts.
         self._ends: list[Array] = []
         # Lists of batches that are visited at once, if they are kept from pass to pass.

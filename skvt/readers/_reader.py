@@ -95,6 +95,8 @@ class Reader:
         "Pass X[model.feature_names_in_], which sorts the columns and leaves out others."
     )
     width_remedy: ClassVar[str] = ""
+    # Whether ``names_remedy`` adds columns that are missing.
+    adds_columns: ClassVar[bool] = False
 
     @classmethod
     def from_estimator(cls, estimator):
@@ -218,7 +220,7 @@ class Reader:
             X = validate_data(estimator, X, reset=self.dtype is None, **requirements)
         except ValueError as error:
             are_others = str(error).startswith("The feature names should match")
-            if are_others and "yet now missing" not in str(error):
+            if are_others and (self.adds_columns or "yet now missing" not in str(error)):
                 raise ValueError(f"{error}{self.names_remedy}") from error
             if self.width_remedy and "features, but" in str(error):
                 raise ValueError(f"{error} {self.width_remedy}") from error
@@ -364,6 +366,7 @@ class DocumentReader(Reader):
         "Pass X.reindex(columns=model.feature_names_in_, fill_value=0), which sorts the columns, "
         "counts words that X lacks as 0, and leaves out words that the fit does not know."
     )
+    adds_columns = True
     width_remedy = (
         "Count new texts by the vectorizer of the fit, vectorizer.transform(texts), not by "
         "fit_transform, which makes another vocabulary."
@@ -419,7 +422,8 @@ class DocumentReader(Reader):
 def _describe_missing(X):
     """Return a sentence that says that rows X have missing values, and where in a data frame."""
     names = list_column_names(X) if is_frame(X) else ()
-    has_missing = (any(map(is_missing, column.objects())) for column in list_columns(X) or ())
+    columns = list_columns(X) if is_frame(X) else ()
+    has_missing = (any(map(is_missing, column.objects())) for column in columns)
     place = next(
         (
             f", first in column {name!r}"

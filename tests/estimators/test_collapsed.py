@@ -175,6 +175,12 @@ def test_a_fit_goes_on_after_an_accepted_move_with_topics_drawn_again(tmp_path):
     assert_same_fit(load(tmp_path / "fit.skvt").resume(drawn.X), lda)
 
 
+def test_a_fit_that_has_converged_does_not_wait_for_a_share_of_max_iter_to_make_moves():
+    X = make_topic_corpus(200, n_components=5, n_features=100, random_state=0).X
+    lda = collapsed(n_components=5, max_iter=1000, evaluate_every=5, perp_tol=1.0).fit(X)
+    assert lda.converged_ and lda.n_iter_ < 100
+
+
 def test_topics_of_a_corpus_are_found():
     corpus = make_topic_corpus(600, n_components=8, n_features=200, random_state=0)
     lda = collapsed(n_components=8, max_iter=60, doc_topic_prior="auto").fit(corpus.X)

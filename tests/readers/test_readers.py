@@ -105,3 +105,10 @@ def test_weights_that_count_equal_rows_give_no_warning():
             reader.fit_and_read_weighted(distinct, counts)
     # All means but the first are so large that other whole numbers are warned of.
     assert np.min(means[1:]) > 5.0
+
+
+@pytest.mark.parametrize("estimator", [MemoizedDPGMM(), TemperedLDA()])
+def test_weights_whose_index_has_another_order_than_that_of_rows_are_refused(estimator):
+    weights = pd.Series(np.ones(len(TABLE)), index=TABLE.index[::-1])
+    with pytest.raises(ValueError, match="index of sample_weight has the labels of X in another"):
+        estimator.fit(TABLE, sample_weight=weights)

@@ -55,9 +55,10 @@ MIN_TRIALS = 2
 # on average in a sample of this size. A topic that is absent from the sample by chance would
 # otherwise be merged at no cost.
 MIN_REPRESENTATION = 0.5
+# Maximum number of topics, those with the most tokens, for which a split is considered.
+MAX_SPLITS = 100
 # A search ends once the tokens in the documents of all its trials together reach this multiple of
-# the tokens of the sample. A trial makes 2 (N_UPDATES + 1) local steps of each of its documents. A
-# search thus costs a few passes over the sample, even if there are many topics.
+# the tokens of the sample. A trial makes 2 (N_UPDATES + 1) local steps of each of its documents.
 TOKENS_PER_SEARCH = 0.5
 # A topic is split by the documents that have at least this number of its tokens each. Both groups
 # of documents must have at least this number of its tokens in total.
@@ -307,11 +308,17 @@ def _propose_merges(sample: "_Sample", counts: Array) -> list[_Merge]:
 def _propose_splits(
     sample: "_Sample", stats: RunningStats, result: LocalResult, rng: np.random.Generator
 ) -> list[_Split]:
-    """Return the split of each topic whose documents in the sample can be divided."""
+    """Return the split of each topic whose documents in the sample can be divided.
+
+    Of many topics, only the ``MAX_SPLITS`` topics with the most tokens are considered.
+    """
     batch, dtype = sample.batch, sample.model.dtype
     splits = []
-    counts_of_topics = sample.list_expected_counts(stats, result.q.astype(np.float64))
-    for topic, (entries, values) in enumerate(counts_of_topics):
+    counts_of_topics = list(sample.list_expected_counts(stats, result.q.astype(np.float64)))
+    sizes = np.array([values.sum(dtype=np.float64) for _, values in counts_of_topics])
+    order = stable_order(-sizes, scale=float(sizes.sum()), dtype=dtype)
+    for topic in np.sort(order[:MAX_SPLITS]).tolist():
+        entries, values = counts_of_topics[topic]
         # Build the matrix of the topic's counts, with the documents and words that have the topic.
         documents, row_of_entry = np.unique(sample.document_of[entries], return_inverse=True)
         words, column_of_entry = np.unique(batch.words[entries], return_inverse=True)
