@@ -302,6 +302,12 @@ def test_a_fit_warns_of_a_column_that_has_half_of_all_counts(entry):
 
 
 @every_class_of_topic_models
+def test_missing_counts_of_lists_are_refused(entry):
+    with pytest.raises(ValueError, match="Input X contains NaN"):
+        entry.make().fit(spoiled(entry.data(), np.nan).tolist())
+
+
+@every_class_of_topic_models
 def test_errors_for_counts_say_how_to_make_the_columns_of_the_fit(entry):
     words = [f"word{j}" for j in range(entry.data().shape[1])]
     frame = pd.DataFrame(entry.data(), columns=words)
