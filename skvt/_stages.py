@@ -14,13 +14,15 @@ from contextvars import ContextVar
 from threading import Event, Thread
 
 # Seconds without a line after which the stage is reported.
-SILENCE = 10.0
-# Time between two looks at the clock: this share of SILENCE, and at least this number of seconds.
-_SHARE_OF_SILENCE, _SHORTEST_WAIT = 0.05, 0.001
+MAX_SILENCE = 10.0
+# The watcher looks at the clock at intervals of this share of MAX_SILENCE.
+_SHARE_OF_SILENCE = 0.05
+# Minimum of these intervals in seconds, so that the watcher does not occupy a processor.
+_SHORTEST_WAIT = 0.001
 LOGGER = logging.getLogger("skvt")
 
 
-def is_reported(verbose: int) -> bool:
+def are_lines_reported(verbose: int) -> bool:
     """Return whether lines of progress are printed or logged."""
     return verbose > 0 or LOGGER.isEnabledFor(logging.INFO)
 
@@ -28,33 +30,35 @@ def is_reported(verbose: int) -> bool:
 class _Progress:
     """The progress of one fit: its current stage, and the time of the last line about it.
 
-    Lines are logged and, if ``printed``, printed.
+    Lines are logged and, if ``prints_lines``, printed.
     """
 
-    def __init__(self, printed: bool) -> None:
-        self.printed = printed
+    def __init__(self, prints_lines: bool) -> None:
+        self.prints_lines = prints_lines
         self.stage = "reading rows"
         # Times in seconds: the beginning of the stage, and the last line.
-        self.start_time = time.monotonic()
-        self.last_line_time = self.start_time
+        self.stage_start_time = time.monotonic()
+        self.last_line_time = self.stage_start_time
         self.has_ended = Event()
-        # Texts that the next line about a pass or call will include.
+        # Texts for the next line about a pass, or about a call of partial_fit.
         self.notes: list[str] = []
 
-    def watch(self) -> None:
-        """Report the stage after :data:`SILENCE` seconds without a line, until the fit has ended.
+    def report_silences(self) -> None:
+        """Report the stage after :data:`MAX_SILENCE` seconds without a line.
 
-        A stage is reported at most once, even if further silences follow.
+        The method returns when the fit has ended. A stage is reported at most once, even if further
+        silences follow.
         """
         # Start time of the stage that this method has reported last. It identifies the stage.
         reported_start = None
-        while not self.has_ended.wait(max(_SHARE_OF_SILENCE * SILENCE, _SHORTEST_WAIT)):
+        while not self.has_ended.wait(max(_SHARE_OF_SILENCE * MAX_SILENCE, _SHORTEST_WAIT)):
             now = time.monotonic()
-            if now - self.last_line_time >= SILENCE and self.start_time != reported_start:
-                reported_start = self.start_time
-                # `report` sets this time only in the thread of the fit, in which _PROGRESS is set.
+            if now - self.last_line_time >= MAX_SILENCE and self.stage_start_time != reported_start:
+                reported_start = self.stage_start_time
+                # `report` cannot set this time, because _PROGRESS is not set in this thread.
                 self.last_line_time = now
-                report(f"{self.stage}, for {now - self.start_time:.0f} s", printed=self.printed)
+                duration = now - self.stage_start_time
+                report(f"{self.stage}, for {duration:.0f} s", printed=self.prints_lines)
 
 
 # The progress of the fit of this thread; None unless the fit reports its progress.
@@ -84,9 +88,9 @@ def begin_stage(stage: str, *, line: str | None = None) -> None:
     progress = _PROGRESS.get()
     if progress is not None:
         progress.stage = stage
-        progress.start_time = time.monotonic()
+        progress.stage_start_time = time.monotonic()
         if line is not None:
-            report(line, printed=progress.printed)
+            report(line, printed=progress.prints_lines)
 
 
 def add_note(text: str) -> None:
@@ -111,12 +115,12 @@ def reporting_stages(verbose: int) -> Iterator[None]:
 
     A thread watches for silences while the block runs.
     """
-    if not is_reported(verbose):
+    if not are_lines_reported(verbose):
         yield
         return
     progress = _Progress(verbose > 0)
     context_token = _PROGRESS.set(progress)
-    watcher = Thread(target=progress.watch, daemon=True)
+    watcher = Thread(target=progress.report_silences, daemon=True)
     watcher.start()
     try:
         yield

@@ -5,7 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 from numba.core import event
 
-from skvt._stages import begin_stage, is_reported, report, take_notes
+from skvt._stages import are_lines_reported, begin_stage, report, take_notes
 
 
 class FitMonitor:
@@ -75,7 +75,7 @@ def report_call(estimator, entry, records):
 
 def _is_line_due(estimator, entry):
     """Return whether a line about this pass or call is printed or logged."""
-    return is_reported(estimator.verbose) and entry.n_iter % estimator.verbose_interval == 0
+    return are_lines_reported(estimator.verbose) and entry.n_iter % estimator.verbose_interval == 0
 
 
 def _join_results(entry, records):
@@ -120,6 +120,6 @@ class _CompilationListener(event.Listener):
 
 def announcing_compilation(verbose):
     """Return a context manager that announces compilation, if lines are printed or logged."""
-    if not is_reported(verbose):
+    if not are_lines_reported(verbose):
         return nullcontext()
     return event.install_listener("numba:compile", _CompilationListener(verbose > 0))

@@ -13,7 +13,7 @@ from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredLDA, TemperedLDA, _
 
 @pytest.fixture
 def short_silence(monkeypatch):
-    monkeypatch.setattr(_stages, "SILENCE", 0.02)
+    monkeypatch.setattr(_stages, "MAX_SILENCE", 0.02)
 
 
 def test_a_stage_is_printed_once_after_a_silence(short_silence, capsys):
@@ -31,7 +31,7 @@ def test_a_stage_is_printed_once_after_a_silence(short_silence, capsys):
 
 
 def test_lines_of_progress_break_the_silence(monkeypatch, capsys):
-    monkeypatch.setattr(_stages, "SILENCE", 1.0)
+    monkeypatch.setattr(_stages, "MAX_SILENCE", 1.0)
     with _stages.reporting_stages(1):
         _stages.begin_stage("pass 7")
         for _ in range(30):
@@ -61,7 +61,7 @@ def test_choices_are_printed_before_the_first_pass(capsys):
 
 
 def test_a_choice_is_printed_once_even_if_the_first_pass_comes_late(monkeypatch, capsys):
-    monkeypatch.setattr(_stages, "SILENCE", 0.02)
+    monkeypatch.setattr(_stages, "MAX_SILENCE", 0.02)
     X = np.random.default_rng(0).gamma(2.0, size=(40, 3))
     build = MemoizedDPMixture._build_model
 

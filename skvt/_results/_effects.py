@@ -213,7 +213,7 @@ def covariate_effects(
             for fit_shares in shares
         ]
         effects, means = (
-            _calibrate_and_pool(results, shares, *regression.compute_calibration(combination_set))
+            _calibrate_and_pool(results, shares, *regression.compute_corrections(combination_set))
             for results, combination_set in zip(
                 zip(*estimates, strict=True), combinations, strict=True
             )

@@ -18,11 +18,11 @@ from skvt.typing import Array
 
 
 class Coefficients(NamedTuple):
-    """Parameters of a regression of E columns on Q regressors."""
+    """Parameters of a regression of E columns on Q regressors, or variances of their entries."""
 
     # (..., E, Q): the coefficients B.
     coefficients: Array
-    # (..., E, E): the inverse of the covariance matrix of the residuals.
+    # (..., E, E): the inverse Lambda of the covariance matrix of the residuals.
     precision: Array
 
 
@@ -36,12 +36,13 @@ class MatrixNormalWishart:
     ``Lambda^-1``. With ``G = (B, -I)``, where I is the identity matrix, the sufficient statistic
     and the natural parameter are
 
-        t(B, Lambda) = (log|Lambda| / 2, upper triangle of -G' Lambda G, halved on its diagonal),
-        eta = (nu - E - 1 + Q, upper triangle of the matrix (V, V M'; M V, W^-1 + M V M')).
+        t(B, Lambda) = (log|Lambda| / 2, triangle of -G' Lambda G, halved on its diagonal),
+        eta = (nu - E - 1 + Q, triangle of the matrix (V, V M'; M V, W^-1 + M V M')).
 
-    The base measure is 1, V is positive definite, and nu > E - 1. A row y (E,) of data with the
-    regressors w (Q,) adds ``(1, upper triangle of z z')`` with z = (w, y) to eta. The log density
-    of the row also has the constant ``-E / 2 log(2 pi)``.
+    A triangle is the upper triangle of a matrix, row by row. The base measure is 1, V is positive
+    definite, and nu > E - 1. The likelihood of a row y (E,) of data with the regressors w (Q,) adds
+    ``(1, triangle of z z')`` to eta, where z = (w, y). The log density of the row also has the
+    constant ``-E / 2 log(2 pi)``.
 
     With the single regressor w = 1, the family is the :class:`~skvt.expfam.NormalWishart`, where
     m = M and kappa = V. Draws are :class:`~skvt.expfam.Coefficients`.
@@ -50,7 +51,8 @@ class MatrixNormalWishart:
     # Number of regressors Q, at least 1.
     n_regressors: int
 
-    # The name of the family in texts. Other families are classes, which have a ``__name__``.
+    # Texts name a family by its ``__name__``. The other families are classes, which have this
+    # attribute, but this family is an instance.
     __name__ = "MatrixNormalWishart"
 
     def split(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
@@ -85,11 +87,11 @@ class MatrixNormalWishart:
         cross = M_transposed @ precision
         square = cross @ np.swapaxes(M_transposed, -1, -2) + E * np.linalg.inv(V)
         # E[G' Lambda G], with the first block made symmetric in spite of rounding errors.
-        blocks = np.concatenate([
+        matrix = np.concatenate([
             np.concatenate([0.5 * (square + np.swapaxes(square, -1, -2)), -cross], axis=-1),
             np.concatenate([-np.swapaxes(cross, -1, -2), precision], axis=-1),
         ], axis=-2)  # fmt: skip
-        return join(0.5 * log_det[..., None], pack_statistic(blocks))
+        return join(0.5 * log_det[..., None], pack_statistic(matrix))
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Coefficients:
         """Draw B (..., E, Q) and Lambda (..., E, E) for each member."""
@@ -127,12 +129,12 @@ class MatrixNormalWishart:
         MV = M @ V
         leading_shape = np.broadcast_shapes(MV.shape[:-2], W_inverse.shape[:-2])
         E, Q = M.shape[-2:]
-        blocks = np.empty((*leading_shape, Q + E, Q + E))
-        blocks[..., :Q, :Q], blocks[..., Q:, :Q] = V, MV
-        blocks[..., :Q, Q:] = np.swapaxes(MV, -1, -2)
-        blocks[..., Q:, Q:] = W_inverse + MV @ np.swapaxes(M, -1, -2)
+        matrix = np.empty((*leading_shape, Q + E, Q + E))
+        matrix[..., :Q, :Q], matrix[..., Q:, :Q] = V, MV
+        matrix[..., :Q, Q:] = np.swapaxes(MV, -1, -2)
+        matrix[..., Q:, Q:] = W_inverse + MV @ np.swapaxes(M, -1, -2)
         nu = np.asarray(degrees_of_freedom, np.float64)[..., None]
-        return join(nu - E - 1.0 + Q, pack(blocks))
+        return join(nu - E - 1.0 + Q, pack(matrix))
 
     def mean(self, eta: ArrayLike) -> Coefficients:
         """Return the centre M of B, which is its mean if nu > E, and ``E[Lambda] = nu W``."""
@@ -148,12 +150,12 @@ class MatrixNormalWishart:
         # B has a matrix t distribution with nu - E + 1 degrees of freedom, so that the variance of
         # B_eq is (W^-1)_ee (V^-1)_qq / (nu - E - 1). The first entry of ``marginal`` is nu - E - 1,
         # and the other entries are the triangle of W^-1.
-        excess = marginal[..., :1, None]
+        divisor = marginal[..., :1, None]
         W_inverse_ee = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)[..., :, None]
         V_inverse_qq = np.diagonal(np.linalg.inv(V), axis1=-2, axis2=-1)[..., None, :]
-        is_finite = excess > 0.0
-        divisor = np.where(is_finite, excess, 1.0)
-        variance = np.where(is_finite, W_inverse_ee * V_inverse_qq / divisor, np.inf)
+        is_finite = divisor > 0.0
+        safe_divisor = np.where(is_finite, divisor, 1.0)
+        variance = np.where(is_finite, W_inverse_ee * V_inverse_qq / safe_divisor, np.inf)
         return Coefficients(variance, Wishart.variance(marginal))
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
@@ -173,6 +175,7 @@ class MatrixNormalWishart:
         return np.where(is_legal, log_density, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
+        """Return the differential entropy in nats, shape (...)."""
         eta = np.asarray(eta, np.float64)
         inner_product = np.einsum("...d,...d->...", eta, self.expectation(eta))
         return self.log_normalizer(eta) - inner_product

@@ -9,7 +9,7 @@ from skvt.readers.validation import check_choice
 
 
 def cluster_alignment(labels_true, labels_pred, *, method="majority"):
-    """Return the fraction of rows whose cluster is aligned to their true class.
+    """Align clusters to true classes, and return the accuracy and the mapping.
 
     Parameters
     ----------
@@ -57,17 +57,19 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
 
     # (n_classes, n_clusters): numbers of rows by class and cluster, which are both sorted.
     counts = contingency_matrix(labels_true, labels_pred)
-    # Pair m consists of class i[m] and cluster j[m], which are row and column of ``counts``.
+    # Pair m is the class ``class_indices[m]`` and the cluster ``cluster_indices[m]``.
     if method == "majority":
-        i, j = counts.argmax(axis=0), np.arange(counts.shape[1])  # [HS13 sec. 4.2]
+        class_indices = counts.argmax(axis=0)  # [HS13 sec. 4.2]
+        cluster_indices = np.arange(counts.shape[1])
     else:
-        i, j = linear_sum_assignment(counts, maximize=True)
+        class_indices, cluster_indices = linear_sum_assignment(counts, maximize=True)
         # A class and a cluster without a common row do not count as a pair.
-        have_common_rows = counts[i, j] > 0
-        i, j = i[have_common_rows], j[have_common_rows]
-    accuracy = float(counts[i, j].sum() / len(labels_true))
+        have_common_rows = counts[class_indices, cluster_indices] > 0
+        class_indices = class_indices[have_common_rows]
+        cluster_indices = cluster_indices[have_common_rows]
+    accuracy = float(counts[class_indices, cluster_indices].sum() / len(labels_true))
     classes, clusters = np.unique(labels_true), np.unique(labels_pred)
-    pairs = zip(clusters[j].tolist(), classes[i].tolist(), strict=True)
+    pairs = zip(clusters[cluster_indices].tolist(), classes[class_indices].tolist(), strict=True)
     return accuracy, dict(sorted(pairs))
 
 
@@ -98,8 +100,8 @@ def match_components(A, B):
 
     Returns
     -------
-    permutation : ndarray of int64, shape (K,)
-        ``B[permutation[k]]`` is the partner of ``A[k]``. If L < K, components without a partner
+    partners : ndarray of int64, shape (K,)
+        ``B[partners[k]]`` is the partner of ``A[k]``. If L < K, components without a partner
         have -1.
     correlations : ndarray of float64, shape (K,)
         Pearson correlation of each component with its partner over the D features; NaN for a
@@ -116,8 +118,8 @@ def match_components(A, B):
     >>> import numpy as np
     >>> from skvt.metrics import match_components
     >>> A = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-    >>> permutation, correlations = match_components(A, 2 * A[::-1])
-    >>> permutation
+    >>> partners, correlations = match_components(A, 2 * A[::-1])
+    >>> partners
     array([1, 0])
     """
     A = check_array(A, dtype=np.float64, input_name="A")
@@ -128,22 +130,22 @@ def match_components(A, B):
             f"features in A and {B.shape[1]} in B."
         )
     # Correlations of all pairs, (K, L).
-    all_correlations = np.clip(_standardize_rows(A) @ _standardize_rows(B).T, -1.0, 1.0)
+    all_correlations = np.clip(_standardise_rows(A) @ _standardise_rows(B).T, -1.0, 1.0)
     rows, columns = linear_sum_assignment(all_correlations, maximize=True)
-    permutation = np.full(len(A), -1, dtype=np.int64)
+    partners = np.full(len(A), -1, dtype=np.int64)
     correlations = np.full(len(A), np.nan)
-    permutation[rows] = columns
+    partners[rows] = columns
     correlations[rows] = all_correlations[rows, columns]
-    return permutation, correlations
+    return partners, correlations
 
 
-def _standardize_rows(A):
-    """Shift and scale the rows of A to mean 0 and length 1; return them.
+def _standardise_rows(A):
+    """Return the rows of A, shifted to mean 0 and scaled to length 1.
 
     Rows that are constant up to rounding errors become 0.
     """
     centred = A - A.mean(axis=1, keepdims=True)
     norms = np.linalg.norm(centred, axis=1, keepdims=True)
-    rounding_errors = 8 * np.finfo(np.float64).eps * np.linalg.norm(A, axis=1, keepdims=True)
-    is_varying = norms > rounding_errors
+    max_rounding_errors = 8 * np.finfo(np.float64).eps * np.linalg.norm(A, axis=1, keepdims=True)
+    is_varying = norms > max_rounding_errors
     return np.where(is_varying, centred, 0.0) / np.where(is_varying, norms, 1.0)

@@ -145,7 +145,7 @@ def test_variances_with_unequal_weights_are_unbiased_for_equal_errors(clustered,
     weights, groups = rng.lognormal(size=n), np.arange(n) // 5 if clustered else np.arange(n)
     indicators = (groups == np.unique(groups)[:, None]).astype(float)
     regression = Regression(X, np.eye(3), weights, indicators if clustered else None, "identity")
-    factors, degrees = regression.compute_calibration(np.eye(3))
+    factors, degrees = regression.compute_corrections(np.eye(3))
     to_coefficients = np.linalg.solve(X.T @ (weights[:, None] * X), (weights[:, None] * X).T)
     make_residuals = np.eye(n) - X @ to_coefficients
     for factor, degree, a in zip(factors, degrees, to_coefficients, strict=True):

@@ -208,7 +208,7 @@ def test_worst_rows_without_each_column_are_scored_at_once(
 
 
 def test_the_search_reports_its_progress_as_a_fit_does(mixture, table, monkeypatch, capsys):
-    monkeypatch.setattr(_stages, "SILENCE", 0.02)
+    monkeypatch.setattr(_stages, "MAX_SILENCE", 0.02)
     log_predictive = Mixture.log_predictive
 
     def slow(*arguments):

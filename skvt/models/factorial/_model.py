@@ -21,7 +21,7 @@ from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, 
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.files import POSITIVE, PRIOR, in_files
 from skvt.models import compute_choice_partition, compute_noise_partition
-from skvt.models.factorial._kernels import sum_row_squares, sweep_factors
+from skvt.models.factorial._kernels import optimise_activations, sum_row_squares
 from skvt.models.factorial._particles import draw_particles, evaluate_forms
 from skvt.rows import pieces, sums_of_rows, take_rows
 from skvt.typing import Array, IndexArray, Run
@@ -503,7 +503,7 @@ def _run_local_task(
     X, linear, gram, n_values = model.compute_row_terms(X, observed, *moments)
     squares = sum_row_squares(X)
     noise = model.noise_variance
-    sweep_factors(
+    optimise_activations(
         linear, gram, model.logit.astype(model.dtype), model.dtype.type(1.0 / noise),
         inv_temps[rows] if inv_temps.size > 1 else inv_temps, ladder, max_sweeps,
         model.dtype.type(tol), q, energy[rows], entropy[rows],

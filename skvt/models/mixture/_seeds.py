@@ -76,7 +76,7 @@ def propose_responsibilities(
             resp = find_clusters_at_ends(component, X, weights, n_components - 1, jumped_rng)
             proposals.append(resp)
         # The means of K clusters lie in a subspace of K - 1 dimensions.
-        directions = partial(_PROJECTIONS[init_params], number=n_components - 1)
+        directions = partial(_PROJECTIONS[init_params], n_directions=n_components - 1)
         subspace_fits = component.projected(X, weights, directions)
         if subspace_fits is not None:
             resp = _assign_to_seeds(subspace_fits, weights, n_components, init_params, jumped_rng)

@@ -15,10 +15,11 @@ from skvt.typing import Array, IndexArray
 # Rows count as constant along an eigenvector if its eigenvalue, relative to the largest one, is at
 # most this number.
 _MIN_EIGENVALUE = 1e-9
-# :func:`cluster_along_line` tries this number of columns, and as many other directions.
-_N_DIRECTIONS = 3
-# The density at a row is taken as the inverse of the distance to the row this number of places
-# further along the line.
+# :func:`cluster_along_line` tries this number of columns, and the same number of directions of
+# extreme kurtosis.
+_N_DIRECTIONS_OF_KIND = 3
+# The density at a row is the inverse of the distance to the row that comes this number of places
+# later on the line.
 _N_NEIGHBOURS = 12
 # In the clusters on both sides of a valley, the density is at least this multiple of the density in
 # the valley.
@@ -52,7 +53,7 @@ def standardise_columns(X: Array, row_shares: Array) -> Array:
     return X / np.where(deviation > 0.0, deviation, 1.0)
 
 
-def _standardise(X: Array, weights: Array) -> tuple[Array, Array, Array]:
+def _standardise_and_decompose(X: Array, weights: Array) -> tuple[Array, Array, Array]:
     """Standardise columns, and decompose the matrix of their correlations.
 
     Returns the standardised columns (n, D), the eigenvalues (D,) in ascending order, and the
@@ -63,32 +64,32 @@ def _standardise(X: Array, weights: Array) -> tuple[Array, Array, Array]:
     return X, *np.linalg.eigh((X * row_shares[:, None]).T @ X)
 
 
-def project_to_principal(X: Array, weights: Array, number: int) -> Array:
+def project_to_principal(X: Array, weights: Array, n_directions: int) -> Array:
     """Project rows onto the first principal components of standardised columns.
 
-    Returns an array (n, m). m is ``number``, but at most D. If further eigenvalues are tied with
-    the last requested one, m is larger, because their principal components are included.
+    Returns an array (n, m), where m is the smaller of ``n_directions`` and D. m is larger if
+    further eigenvalues are tied with the last requested one, whose components are then included.
     """
-    X, variances, directions = _standardise(X, weights)
-    number = min(number, variances.size)
+    X, variances, basis = _standardise_and_decompose(X, weights)
+    n_directions = min(n_directions, variances.size)
     # Eigenvalues are in ascending order.
-    min_variance, largest = variances[-number], variances[-1]
+    min_variance, largest = variances[-n_directions], variances[-1]
     # Keep variances that are at least the last requested one, up to rounding.
     is_kept = ~exceeds(min_variance, variances, scale=largest)
-    return np.asarray(X @ directions[:, is_kept])
+    return np.asarray(X @ basis[:, is_kept])
 
 
-def project_to_least_normal(X: Array, weights: Array, number: int) -> Array:
+def project_to_least_normal(X: Array, weights: Array, n_directions: int) -> Array:
     """Project rows onto orthogonal directions of extreme kurtosis.
 
-    Returns an array of shape (n, ``number``), with fewer columns if the rows have fewer columns.
+    Returns an array (n, ``n_directions``), with fewer columns if the rows have fewer columns.
 
     If the components of a Gaussian mixture have the same covariance, rows are normal along each
     direction in which the means of the components agree. Directions whose kurtosis differs from 3
     therefore separate components. They are found by fixed-point steps on whitened rows, which start
     at the columns of most extreme kurtosis.
     """
-    X, variances, basis = _standardise(X, weights)
+    X, variances, basis = _standardise_and_decompose(X, weights)
     is_kept = variances > _MIN_EIGENVALUE * variances[-1]
     basis = basis[:, is_kept]
     # Whiten the rows by the symmetric root of the inverse covariance. It does not depend on the
@@ -97,7 +98,7 @@ def project_to_least_normal(X: Array, weights: Array, number: int) -> Array:
     row_shares = weights / weights.sum()
     # 3 is the kurtosis of a normal distribution.
     extremeness = np.abs(row_shares @ Z**4 - 3.0)
-    W = np.eye(Z.shape[1])[:, stable_order(-extremeness, scale=1.0)[:number]]
+    W = np.eye(Z.shape[1])[:, stable_order(-extremeness, scale=1.0)[:n_directions]]
     for _ in range(_N_KURTOSIS_STEPS):
         W = (Z * row_shares[:, None]).T @ (Z @ W) ** 3 - 3.0 * W  # [HyvarinenOja97 eq. 8]
         W, _ = np.linalg.qr(W)
@@ -111,34 +112,39 @@ def cluster_along_line(X: Array, weights: Array) -> IndexArray:
     labels for the direction with the largest number of clusters are returned. A valley is a region
     between two much denser regions.
     """
-    standardised, _, _ = _standardise(X, weights)
+    standardised, _, _ = _standardise_and_decompose(X, weights)
     kurtosis = weights @ standardised**4 / weights.sum()
     # Constant columns have the kurtosis 0. Order them last.
     order = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)
-    flattest = order[:_N_DIRECTIONS]
-    directions = [*X[:, flattest].T, *project_to_least_normal(X, weights, _N_DIRECTIONS).T]
+    flattest = order[:_N_DIRECTIONS_OF_KIND]
+    least_normal = project_to_least_normal(X, weights, _N_DIRECTIONS_OF_KIND)
+    all_projections = [*X[:, flattest].T, *least_normal.T]
     # The largest label is the number of clusters minus 1.
-    return max([_label_between_valleys(projections) for projections in directions], key=np.max)
+    return max([_label_between_valleys(projections) for projections in all_projections], key=np.max)
 
 
 def _label_between_valleys(projections: Array) -> IndexArray:
     """Cluster ``projections`` (n,) by the valleys of their density; return labels (n,).
 
-    Labels increase with the numbers. If a value occurs more than _N_NEIGHBOURS times, all numbers
-    are one cluster, because otherwise each repeated value would be a cluster.
+    Larger projections have larger labels. All rows have the label 0 if there are at most
+    _N_NEIGHBOURS rows. They also have it if a value occurs more than _N_NEIGHBOURS times, because
+    otherwise each repeated value would be a cluster.
     """
     order = np.argsort(projections, kind="stable")
-    # To save time, only the density at each ``step``-th number is examined.
-    sorted_numbers, step = projections[order], _N_NEIGHBOURS // 4
-    # A width is the distance to the number _N_NEIGHBOURS further, the inverse of the density.
-    widths = sorted_numbers[_N_NEIGHBOURS:] - sorted_numbers[:-_N_NEIGHBOURS]
+    ordered = projections[order]
+    # A width is the inverse of the density: the distance to the row _N_NEIGHBOURS places later.
+    widths = ordered[_N_NEIGHBOURS:] - ordered[:-_N_NEIGHBOURS]
     if not widths.size or widths.min() <= 0.0:
         return np.zeros(projections.size, np.intp)
     # ``least_width`` is the smallest width of the present cluster. A valley begins when a width is
     # much larger than ``least_width``. ``bottom`` is the position of the largest width of the
     # valley, ``bottom_width``. The valley ends when a width is much smaller than ``bottom_width``.
-    # The two clusters are then separated at the largest gap among the numbers from ``bottom`` on.
-    cuts, in_valley, least_width, bottom_width, bottom = list[int](), False, np.inf, 0.0, 0
+    # The two clusters are then separated at the largest gap among the rows from ``bottom`` on.
+    cuts: list[int] = []
+    in_valley, least_width = False, np.inf
+    bottom, bottom_width = 0, 0.0
+    # To save time, only the width of each ``step``-th row is examined.
+    step = _N_NEIGHBOURS // 4
     for i, width in zip(range(0, widths.size, step), widths[::step].tolist(), strict=True):
         if not in_valley:
             least_width = min(least_width, width)
@@ -147,7 +153,7 @@ def _label_between_valleys(projections: Array) -> IndexArray:
         elif width > bottom_width:
             bottom_width, bottom = width, i
         elif _MIN_DENSITY_RATIO * width < bottom_width:
-            gaps = np.diff(sorted_numbers[bottom : bottom + _N_NEIGHBOURS + 1])
+            gaps = np.diff(ordered[bottom : bottom + _N_NEIGHBOURS + 1])
             cuts.append(bottom + 1 + int(np.argmax(gaps)))
             in_valley, least_width = False, width
     labels = np.zeros(projections.size, np.intp)
