@@ -48,8 +48,8 @@ def outcome_by_cluster(
     random_state : int, RandomState instance or None, default=None
         An int makes the draws reproducible.
     n_clusters : int, "auto" or None, default=None
-        The clusters. With None, each component counts as a cluster. "auto" or an integer joins
-        components into clusters, as in ``predict``.
+        Number of clusters. With None, each component counts as a cluster. "auto" or an integer
+        joins components into clusters, as in ``predict``.
 
     Returns
     -------
@@ -92,13 +92,14 @@ def outcome_by_cluster(
     that the outcome is related to the columns of X only through the clusters. To compute
     assignments, the mixture is refitted to X. The refit is repeated for each draw of random weights
     of the rows, see :func:`skvt.covariate_effects`. A mean is a ratio of sums over rows, and its
-    standard error is robust to unequal variances. If the outcome has categories, or only the
-    numbers 0 and 1, the means are shares. The interval of a share is the union of the interval by
-    the standard error and that of Wilson for the effective number of rows, as in
-    :func:`skvt.topic_shares`, because standard errors are too small if hardly any row has the
-    category: 0 if no row has it. Corrected assignments may be negative, and an estimated share may
-    be outside [0, 1], but its interval is not. The interval of a cluster of fewer than two
-    effective rows is NaN.
+    standard error is robust to unequal variances.
+
+    If the outcome has categories, or only the numbers 0 and 1, the means are shares. The standard
+    error of a share is too small if hardly any row has the category, and it is 0 if no row has it.
+    The interval of a share is therefore the union of two intervals: that by the standard error, and
+    that of Wilson for the effective number of rows, as in :func:`skvt.topic_shares`. Corrected
+    assignments may be negative, and an estimated share may be outside [0, 1], but its interval is
+    not. The interval of a cluster of fewer than two effective rows is NaN.
 
     References
     ----------
@@ -139,23 +140,26 @@ def outcome_by_cluster(
     _warn_of_double_use(fits, outcome)
     results = []
     with one_blas_thread():
-        shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
-        for fit_shares in shares:
-            factors = _compute_small_sample_factors(fit_shares.profiles)
-            corrections = fit_shares.draw_matrices(n_draws, rng)
-            assignments = fit_shares.estimates
-            means = _estimate_means(assignments, corrections, values, used_weights, factors)
+        cluster_shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
+        for shares in cluster_shares:
+            factors = _compute_small_sample_factors(shares.profiles)
+            corrections = shares.draw_matrices(n_draws, rng)
+            means = _estimate_means(shares.estimates, corrections, values, used_weights, factors)
             results.append(means)
-    pooled = pool(results, shares, degrees_of_freedom=used_rows.size - 1)
-    # An outcome of numbers has one term without a name: the column of its name is left out below.
+    pooled = pool(results, cluster_shares, degrees_of_freedom=used_rows.size - 1)
+    # An outcome of numbers has one term with an empty name. The column of names is left out below.
     columns = pooled.columns(level, categories or [""])
     if categories is not None or np.isin(values, (0.0, 1.0)).all():
         # Standard errors are too small if few rows have the category, or nearly all. The interval
         # of Wilson has the variance of a binomial share. Only standard errors include how uncertain
         # the clusters are.
-        inverse_m, share = (shares[0].profiles ** 2).sum(axis=1), pooled.estimate.clip(0.0, 1.0)
-        variance = share * (1.0 - share) * inverse_m
-        low, high = make_share_intervals(share, variance, inverse_m, pooled.find_quantile(level))
+        # (K,): inverse of the effective number of rows of each cluster.
+        inverse_m = (cluster_shares[0].profiles ** 2).sum(axis=1)
+        category_shares = pooled.estimate.clip(0.0, 1.0)
+        variance = category_shares * (1.0 - category_shares) * inverse_m
+        low, high = make_share_intervals(
+            category_shares, variance, inverse_m, pooled.find_quantile(level)
+        )
         columns["low"] = np.minimum(low.T.ravel(), columns["low"].clip(0.0, 1.0))
         columns["high"] = np.maximum(high.T.ravel(), columns["high"].clip(0.0, 1.0))
     new_names = {"component": "cluster", "term": "category", "effect": "mean"}
@@ -230,10 +234,11 @@ def _estimate_means(assignments, corrections, values, weights, factors):
 def _compute_small_sample_factors(profiles):
     """Return m / (m - 1) for the effective number of rows m of each cluster, (K,).
 
-    ``profiles`` (K, n) has the distribution of each cluster over rows, all 0 for a cluster without
-    rows. The result is NaN if m < 2, because fewer than two rows do not determine a variance.
+    ``profiles`` (K, n) has the distribution of each cluster over rows; m is 1 divided by the sum of
+    its squares. A cluster without rows has a profile of zeros. The result is NaN if m < 2, because
+    fewer than two rows do not determine a variance.
     """
     concentrations = (profiles**2).sum(axis=1)
-    n_rows = np.zeros(len(profiles))
-    np.divide(1.0, concentrations, out=n_rows, where=concentrations > 0.0)
-    return np.where(n_rows < 2.0, np.nan, n_rows / np.maximum(n_rows - 1.0, 1.0))
+    m = np.zeros(len(profiles))
+    np.divide(1.0, concentrations, out=m, where=concentrations > 0.0)
+    return np.where(m < 2.0, np.nan, m / np.maximum(m - 1.0, 1.0))

@@ -30,8 +30,9 @@ StateT = TypeVar("StateT")
 class LocalTotals:
     """Weighted sums of the local parts of the bound over the rows of a pass, in nats.
 
-    The weight of row n is w_n, its energy is ``E_q[log p(x_n, z_n | beta)]``, its entropy is the
-    entropy of q(z_n), and its inverse temperature is 1 / T.
+    The weight of row n is w_n, and its inverse temperature is 1 / T. Its energy is
+    ``E_q[log p(x_n, z_n | beta)]``, without the minus sign that physics gives to energies. Its
+    entropy is the entropy of q(z_n).
     """
 
     # ``sum_n w_n (inv_temp_n * energy_n + entropy_n)``.
@@ -56,8 +57,8 @@ class LocalTotals:
         weights = np.asarray(weights, dtype=np.float64)
         tempered = float(weights @ result.bound)
         self.tempered += tempered
-        # At T = 1 the two sums are equal. Otherwise the bound has the share ``inv_temp`` of the
-        # energy, and the untempered sum also needs the share ``1 - inv_temp``.
+        # At T = 1 the two sums are equal. Otherwise the bound has only the share ``inv_temp`` of
+        # the energy, and the untempered sum needs the share ``1 - inv_temp``, too.
         if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
             self.untempered += tempered
         elif result.energy is None:
@@ -73,7 +74,7 @@ class LocalTotals:
         self.weight += other.weight
 
     def scaled(self, total: float) -> "LocalTotals":
-        """Return the sums multiplied by a factor, so that their weight is ``total``.
+        """Return the sums, scaled to the weight ``total``.
 
         Sums over a sample of the rows thus become estimates of the sums over all rows.
         """
@@ -95,7 +96,7 @@ class PassInputs(NamedTuple):
 
 
 class PassResult(NamedTuple):
-    """The outcome of a pass over the rows."""
+    """The result of a pass over the rows."""
 
     # Sums of the local parts of the bound, in nats.
     totals: LocalTotals
@@ -103,9 +104,9 @@ class PassResult(NamedTuple):
     divergence: float
     # The model, with the priors learned so far.
     model: Model
-    # The meaning of ``totals`` minus ``divergence``. "exact": the bound at the current global
-    # parameters. "estimate": the bound at the global parameters before the pass, or an estimate
-    # from minibatches. "none": no bound.
+    # What ``totals`` minus ``divergence`` is. "exact": the bound at the current global parameters.
+    # "estimate": the bound at the global parameters before the pass, or an estimate from
+    # minibatches. "none": no bound.
     bound_kind: str = "estimate"
     # Size of the last step of the statistics, from 0 to 1.
     learning_rate: float = 1.0
@@ -192,12 +193,12 @@ class Stream:
     of rows, its statistics and entropies, and makes *moves*, such as births, which add components.
     """
 
-    # The weight of the rows of the stream so far if ``counts_rows``, otherwise the assumed weight
-    # of the whole stream.
+    # A weight of rows. If ``counts_rows``, it is the weight of the rows of the stream so far.
+    # Otherwise it is the assumed weight of the whole stream.
     n_rows: float
     # Whether the weight of new rows is added to ``n_rows``.
     counts_rows: bool
-    # Weight of the whole stream, if the user gave it; steps then use it in place of ``n_rows``.
+    # Weight of the whole stream according to the user, which steps then use in place of ``n_rows``.
     total_samples: float | None = None
     # Id of the batch; None for a new batch.
     batch_id: Hashable | None = None
@@ -205,11 +206,11 @@ class Stream:
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     tries_moves: bool = True
-    # Number of rows at the beginning of the batch among which births were tried before. Births can
-    # wait for rows of later calls, and are tried only from components whose later rows differ from
-    # their other rows. None if births cannot wait.
+    # Births were tried before on this number of rows at the beginning of the batch. They are tried
+    # again only from components whose later rows differ from these rows. None if births do not
+    # wait for rows of later calls.
     n_judged: int | None = None
-    # Id of an earlier batch, which the rows of this call join after their local step; None if the
+    # Id of an earlier batch, which the rows of this call join after their local step. None if the
     # rows stay a separate batch.
     joined_batch_id: Hashable | None = None
     # If the rows of the call form several batches, the positions of the rows of each batch by its
@@ -219,7 +220,7 @@ class Stream:
     def count_rows(self, weight: float) -> float:
         """Count new rows of this weight; return the weight to which a step scales their statistics.
 
-        The result is the weight of the whole stream if the user gave it, and otherwise ``n_rows``.
+        The result is ``total_samples``, or ``n_rows`` after the count if ``total_samples`` is None.
         """
         if self.counts_rows:
             self.n_rows += weight

@@ -110,7 +110,7 @@ class Fitted:
         model, stats = self.model.without_background(self.stats)
         if model is self.model:
             return None
-        state = self.state.as_state_without_memos(stats=stats, inv_temp=1.0, replication=1.0)
+        state = self.state.convert_to_state(stats=stats, inv_temp=1.0, replication=1.0)
         return replace(self, model=model, state=state)
 
     def draft(self, stat_rows=None, **changes):
@@ -172,7 +172,7 @@ class Fitted:
 
         Memos, data of single rows, the log of moves, the policy and the words are left out.
         """
-        state = self.state.as_state_without_memos(row_starts=None, move_log=[])
+        state = self.state.convert_to_state(row_starts=None, move_log=[])
         omitted_fields = dict.fromkeys(("policy", "assignments", "labels", "words", "gathered"))
         return replace(self, state=state, **omitted_fields)
 

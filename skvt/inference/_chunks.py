@@ -399,11 +399,11 @@ def _visit_slice(
     with one_blas_thread():
         batch = model.batch(chunk.X, rows, chunk.weights[rows])
         if shared is not None:
-            request = replace(request, model=model, global_params=shared.select_for(batch))
+            request = replace(request, model=model, globals_or_stats=shared.select_for(batch))
         batch = replace(batch, rows=rows + offset)
         result = visit_batch(batch, request, run_serially)
     # Send the indices and weights of rows only if the engine needs arrays of rows.
-    return result if request.is_by_row else replace(result, rows=None, weights=None)
+    return result if request.needs_row_arrays else replace(result, rows=None, weights=None)
 
 
 @dataclass(frozen=True)
@@ -460,7 +460,7 @@ class ChunkRows(BatchedRows):
         # The times determine the order of the batches.
         return [batch_slice for _, batch_slice in sorted(times_and_slices)]
 
-    def subset(self, rows: IndexArray) -> Rows:
+    def select_rows(self, rows: IndexArray) -> Rows:
         """Return the rows whose indices are ``rows``, in memory."""
         X, weights = self.X.take(rows)
         return Rows(X, weights, self.batch_size)
@@ -554,15 +554,15 @@ class ChunkRows(BatchedRows):
             all_requests = chain([first_request], requests)
             for batch, request in zip(batches, all_requests, strict=True):
                 if scope is None:
-                    request = replace(request, global_params=make_globals(batch))
+                    request = replace(request, globals_or_stats=make_globals(batch))
                 else:
                     # The model is sent in ``shared``.
                     request = replace(request, model=None)
                 yield self.X.handles[batch.slice.chunk], (batch.slice, batch.offset, request)
 
-        needs_each_result = first_request.is_by_row or first_request.pair_entropies is not None
+        needs_each_result = first_request.needs_row_arrays or first_request.makes_memo
         if summed and not needs_each_result:
-            yield self.X.site.run_and_combine(_visit_slice, VisitResult.total, tasks(), shared)
+            yield self.X.site.run_and_combine(_visit_slice, VisitResult.from_parts, tasks(), shared)
         else:
             yield from self.X.site.run_each(_visit_slice, tasks(), shared)
 

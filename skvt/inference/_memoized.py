@@ -197,7 +197,7 @@ class MemoizedInference(ResumableMixin):
         # (``joined_batch_id``), or several batches (``rows_of_batches``), which are one batch
         # during this call. In the last case, the sum of their memos becomes the memo of the batch,
         # which the visit replaces.
-        state.join([part_key for part_key in stream.rows_of_batches if part_key in memos], key)
+        state.join_memos([part for part in stream.rows_of_batches if part in memos], key)
         (rows,) = data.list_batches()
         batch = data.batch(model, rows)
         # The weight of the whole stream is at least the weight of all memos after the visit.
@@ -207,7 +207,7 @@ class MemoizedInference(ResumableMixin):
         self.visit(model, [batch], total_weight, state, inputs, iter([key]))
         # If the rows join an earlier batch, add their memo to the memo of the earlier batch.
         if stream.joined_batch_id is not None:
-            state.join([stream.joined_batch_id, key], stream.joined_batch_id)
+            state.join_memos([stream.joined_batch_id, key], stream.joined_batch_id)
         state.resum()
         moves = self._moves if policy.at_unit_temperature and stream.tries_moves else ()
         # Call ``make_rng`` only for moves, because it may advance the user's ``random_state``.
@@ -276,11 +276,11 @@ class MemoizedInference(ResumableMixin):
             candidates = None
             if is_selective:
                 candidates = state.candidates_of(key, batch.n_rows, visits_all_components)
-            # With True or False for ``pair_entropies``, in place of None, the visit makes a memo.
-            # True adds the losses of entropy by merges, which only moves need.
+            # Only moves need the losses of entropy by merges.
             return VisitRequest(
                 model, inv_temp, policy.mean_inv_temp, policy.step_options,
-                row_starts=state.row_starts_of(batch), pair_entropies=bool(self._moves),
+                row_starts=state.row_starts_of(batch),
+                makes_memo=True, with_pair_entropies=bool(self._moves),
                 observers=tuple(move.make_observer(batch.weights.size, tools) for move in moves),
                 key=key, candidates=candidates,
             )  # fmt: skip
@@ -320,7 +320,7 @@ class EngineTools:
 
     def make_memo(self, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
         """Return the memo of a batch after its local step."""
-        return make_memo(model, result, batch, self.workers.run, pairs=True)
+        return make_memo(model, result, batch, self.workers.run)
 
     def separate_fit(
         self, model: Memoizable, X: Any, weights: Array, policy: RunningPolicy, *,

@@ -75,7 +75,7 @@ class Pilot:
         request = VisitRequest(model, step_options={"with_marginal": True, "with_stats": False})
         make_globals = partial(model.expectation, state.stats, run=workers.run)
         if not every_row:
-            data = data.subset(rng.permutation(data.n_rows)[:SAMPLE_SIZE])
+            data = data.select_rows(rng.permutation(data.n_rows)[:SAMPLE_SIZE])
         # For each batch, the energies, numbers of units, and weights of its rows.
         parts: list[tuple[Any, ...]] = []
         for batches in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):

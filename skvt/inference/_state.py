@@ -1,10 +1,11 @@
 """The state of a fit between its steps, and the rows of the data in batches.
 
-:class:`State` has the posterior of the *globals*, that is, of the global parameters, and other data
-with which the fit continues. An *engine* is an inference algorithm. An engine *visits* a batch of
-rows: it makes the local step of the batch. :class:`MemoizedState` adds a *memo* of each batch,
-which has the statistics and the entropies after the last visit. :class:`Rows` divides data in
-memory into batches, and visits the batches for engines. T is the temperature.
+The *globals* are the global parameters of a model. :class:`State` has their posterior, and other
+data with which the fit continues. An *engine* is an inference algorithm. A *local step* computes
+the posterior of the local variables of a batch of rows. An engine *visits* a batch when it makes
+the local step of the batch. :class:`MemoizedState` adds a *memo* of each batch, which has the
+statistics and the entropies of its last local step. :class:`Rows` divides data in memory into
+batches, and visits the batches for engines. T is the temperature.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
@@ -41,8 +42,8 @@ ROWS_PER_BATCH = 2048
 class PriorStats:
     """Weighted mean over rows of the statistics from which priors of local variables are learned.
 
-    The mean is kept as a sum and a weight. A *term* is the pair of the sum and the weight of a
-    batch; it is None if the priors are fixed.
+    The mean is kept as a sum and a weight. A *term* is the contribution of a batch: the pair of its
+    sum and its weight. It is None if the priors are fixed.
     """
 
     # Weighted sum of the statistics.
@@ -88,10 +89,10 @@ class State:
     stats: RunningStats
     # Number of global updates, in short *steps*, so far.
     n_steps: int = 0
-    # ``n_steps - n_full_steps``. A step of a stream on half of the rows of a full minibatch is half
-    # a full step, and adds 1/2 here.
+    # Sum over steps of the share of a full minibatch that was lacking. For instance, a step of a
+    # stream on half of the rows of a full minibatch adds 1/2.
     n_lacking_steps: float = 0.0
-    # Sum of the weights of the rows of all visits so far. A row counts once for each visit.
+    # Weight of the rows of all visits so far. A row counts once for each visit.
     rows_seen: float = 0.0
     # Statistics from which priors are learned.
     prior_stats: PriorStats = field(default_factory=PriorStats)
@@ -137,9 +138,9 @@ class State:
         return None if self.row_starts is None else self.row_starts[batch.rows]
 
     def store_row_starts(self, rows: IndexArray | None, starts: Array | None) -> None:
-        """Store initial values for the next local steps of rows, given the indices of the rows.
+        """Store initial values for the next local steps of the rows with the indices ``rows``.
 
-        Do nothing if all local steps have their default initial values.
+        Ignore them if all local steps have their default initial values.
         """
         if self.row_starts is not None:
             self.row_starts[rows] = starts
@@ -147,16 +148,19 @@ class State:
     def draft(self, rows: IndexArray | None = None) -> Self:
         """Return an independent copy, in which local steps have their default initial values.
 
-        The caller may change only the rows ``rows`` of the arrays of statistics in the copy; None
-        stands for all rows.
+        In the arrays of statistics of the copy, the caller may change only the rows ``rows``. None
+        allows changes of all rows.
         """
         return replace(
             self, stats=self.stats.draft(rows), prior_stats=replace(self.prior_stats),
             row_starts=None, move_log=list(self.move_log),
         )  # fmt: skip
 
-    def as_state_without_memos(self, **changes: Any) -> "State":
-        """Return a :class:`State`, which has no memos, with changes of fields."""
+    def convert_to_state(self, **changes: Any) -> "State":
+        """Return a :class:`State` with the same statistics, without memos, and with new fields.
+
+        ``changes`` has the new values of fields by name.
+        """
         # `replace` would keep the class of the state, which may have memos.
         return State(**{name: vars(self)[name] for name in State.__dataclass_fields__} | changes)
 
@@ -184,7 +188,7 @@ class State:
         self.replication = 1.0
 
     def without_memos(self, total_weight: float) -> "State":
-        """Return the state itself, which has no memos."""
+        """Return the state itself, which has no memos; ``total_weight`` is ignored."""
         return self
 
 
@@ -198,8 +202,8 @@ class MemoizedState(State):
     """The state of memoized inference.
 
     The statistics ``stats`` are the sum of the memos, times ``inv_temp`` and ``replication``.
-    During the first pass, batches without memos are represented by a part of the initial
-    statistics, which is included in the sum.
+    During the first pass, the sum also has a part of the initial statistics, which represents the
+    batches that have no memo yet.
     """
 
     # The memo of each batch, with untempered statistics and entropies.
@@ -258,8 +262,11 @@ class MemoizedState(State):
         self.resum()
 
     def without_memos(self, total_weight: float) -> State:
-        """Return a state without memos, whose statistics represent rows of this total weight."""
-        state = self.as_state_without_memos()
+        """Return a state without memos, whose statistics represent rows of this total weight.
+
+        The statistics stay unchanged, whatever ``total_weight`` is, if this state has no memos yet.
+        """
+        state = self.convert_to_state()
         # The memos may represent rows of another weight.
         if self.memos:
             state.stats.rescale(total_weight / self.memos.weight)
@@ -275,7 +282,7 @@ class MemoizedState(State):
         The initial statistics represent each batch until its first visit.
         """
         self.initial = self.untempered().as_stats()
-        self.component_ids = self.new_ids(n_components)
+        self.component_ids = self.allocate_ids(n_components)
 
     def temper(self, inv_temp: float, replication: float) -> None:
         """Scale the statistics to this inverse temperature and replication."""
@@ -297,7 +304,7 @@ class MemoizedState(State):
         self.stats.add(memo.stats, factor)
         self.memos[key] = memo
 
-    def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
+    def join_memos(self, keys: Sequence[Hashable], key: Hashable) -> None:
         """Replace the memos with the keys ``keys``, if any, by their sum with the key ``key``."""
         if keys:
             self.memos[key] = add_memos([self.memos.pop(old_key) for old_key in keys])
@@ -305,8 +312,8 @@ class MemoizedState(State):
     def candidates_of(self, key: Hashable, n_rows: int, visits_all: bool) -> IndexArray:
         """Return the components with which the rows of a batch are compared, (n, J).
 
-        The shape (n, 0) stands for all components. The result has this shape if ``visits_all``, or
-        if the batch has no memo with candidates.
+        The result has the shape (n, 0), which stands for all components, if ``visits_all`` or if
+        the batch has no memo with candidates.
         """
         candidates = None if visits_all or key not in self.memos else self.memos[key].candidates
         return np.empty((n_rows, 0), np.int32) if candidates is None else candidates
@@ -333,7 +340,7 @@ class MemoizedState(State):
         self.memos, self.component_ids = checkpoint
         self.resum()
 
-    def new_ids(self, n_new: int) -> IndexArray:
+    def allocate_ids(self, n_new: int) -> IndexArray:
         """Return ``n_new`` identifiers that have never been used before."""
         self.n_ids += n_new
         return np.arange(self.n_ids - n_new, self.n_ids)
@@ -342,7 +349,7 @@ class MemoizedState(State):
         """Give component i the identifier of component ``index[i]``; for index -1, a new number."""
         # Indexing makes a new array. The old one must not change, because checkpoints share it.
         ids = self.component_ids[index]
-        ids[index < 0] = self.new_ids(int((index < 0).sum()))
+        ids[index < 0] = self.allocate_ids(int((index < 0).sum()))
         self.component_ids = ids
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
@@ -354,7 +361,7 @@ class MemoizedState(State):
         self.memos.change_all(MergeChange(int(a), int(b), bounded))
         # Copy the ids, because checkpoints share the array.
         self.component_ids = self.component_ids.copy()
-        self.component_ids[a] = self.new_ids(1)[0]
+        self.component_ids[a] = self.allocate_ids(1)[0]
         self.resum()
 
     def rearrange(self, index: IndexArray) -> None:
@@ -401,9 +408,9 @@ class BatchedRows:
     weights: Any
     # Maximum number of rows of a batch.
     batch_size: int
-    # Weight of the data set that the rows represent. None is replaced by the sum of ``weights``.
+    # Weight of the data set that the rows represent, by default the sum of ``weights``.
     total: Any = None
-    # Number of batches that are visited at once, with the same globals. It may be None for rows in
+    # Number of batches that are visited at once, with the same globals. None is only for rows in
     # chunks, which then choose the number themselves.
     n_parallel: int | None = 1
 
@@ -441,8 +448,11 @@ class Rows(BatchedRows):
             rows = rng.permutation(self.n_rows)
         return [rows[batch] for batch in pieces(rows.size, self.batch_size)]
 
-    def subset(self, rows: IndexArray) -> "Rows":
-        """Return the rows whose indices are ``rows``."""
+    def select_rows(self, rows: IndexArray) -> "Rows":
+        """Return the rows whose indices are ``rows``.
+
+        ``total`` is not kept: it becomes the sum of their weights. ``n_parallel`` becomes 1.
+        """
         return Rows(self.X[rows], self.weights[rows], self.batch_size)
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
@@ -461,8 +471,8 @@ class Rows(BatchedRows):
         """
         n_at_once = 1 if fixed_globals else self.n_parallel
         batches: list[Any] = []
-        # Another thread prepares the next batch while the caller visits earlier batches: `pairwise`
-        # calls ``prefetch`` for the next batch before the loop gets the present batch.
+        # Another thread prepares the next batch while the caller visits earlier batches, because
+        # `pairwise` calls ``prefetch`` for the next batch before the loop gets the present batch.
         prefetched = (workers.prefetch(self.batch, model, rows) for rows in rows_of_batches)
         for get_batch, _ in pairwise(chain[Any](prefetched, [None])):
             batches.append(get_batch())
@@ -473,7 +483,7 @@ class Rows(BatchedRows):
             yield batches
 
     def count_steps(self, batches: Sequence[Any]) -> int:
-        """Return the number of steps that a step of stochastic inference on batches counts as."""
+        """Return as how many steps one step of stochastic inference on these batches counts."""
         return len(batches)
 
     def visit(
@@ -483,13 +493,13 @@ class Rows(BatchedRows):
         """Visit batches of :meth:`group_batches` one after the other; yield their results.
 
         ``make_request(batch)`` returns the request of a visit without the globals.
-        ``make_globals(batch)`` returns the globals of the columns that the batch needs. If the
-        request has a ``draw``, it returns the statistics from which the globals are drawn. Both
-        functions are called in the order of the batches. If ``summed``, the sum of several results
-        may be yielded in their place.
+        ``make_globals(batch)`` returns the globals of the columns that the batch needs, or, if the
+        request has a ``draw``, the statistics from which the globals are drawn. Both functions are
+        called in the order of the batches. ``summed`` allows rows in chunks to yield the sum of
+        several results in their place; rows in memory ignore it.
         """
         for batch in batches:
-            request = replace(make_request(batch), global_params=make_globals(batch))
+            request = replace(make_request(batch), globals_or_stats=make_globals(batch))
             yield visit_batch(batch, request, workers.run)
 
 

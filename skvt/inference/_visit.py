@@ -1,10 +1,11 @@
 """Visits to batches of rows: a visit makes the local step of a batch for an engine.
 
-An *engine* is an inference algorithm. It describes a visit by a :class:`VisitRequest`.
-:func:`visit_batch` makes the visit in the process that stores the rows, and returns a
-:class:`VisitResult` to the engine. For memoized inference the result has a *memo*, which holds the
-statistics and entropies of the batch. *Moves* change the components between passes. During the
-pass, the *observer* of a move can take notes on each batch.
+An *engine* is an inference algorithm, and a *local step* computes the posterior of the local
+variables of a batch. An engine describes a visit by a :class:`VisitRequest`. :func:`visit_batch`
+makes the visit in the process that stores the rows, and returns a :class:`VisitResult` to the
+engine. For memoized inference the result has a *memo*, which holds the statistics and entropies of
+the batch. *Moves* change the components between passes. During the pass, the *observer* of a move
+can take notes on each batch.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -51,15 +52,16 @@ class VisitRequest:
     # Inverse temperature: a number for the batch, or an array (n,) with a number for each row.
     inv_temp: float | Array = 1.0
     # Mean inverse temperature of the rows, by which the engine multiplies the statistics. The visit
-    # does not use the mean, and copies it to the result.
+    # only copies it to the result.
     mean_inv_temp: float = 1.0
     # Flags of the local step, such as ``with_marginal``, which request fields of its result.
     step_options: Mapping[str, bool] = field(default_factory=dict)
     # (n, ...): initial value for the local step of each row; None for the values in the batch.
     row_starts: Array | None = None
-    # None: the visit makes no memo. Otherwise whether the memo has, for each pair of components,
-    # the entropy that a merge of the pair would lose.
-    pair_entropies: bool | None = None
+    # Whether the visit makes a memo.
+    makes_memo: bool = False
+    # Whether the memo has, for each pair of components, the entropy that their merge would lose.
+    with_pair_entropies: bool = False
     # For each move, the observer that returns the notes of the move on the batch; None for a move
     # without observer.
     observers: tuple[Observer | None, ...] = ()
@@ -70,12 +72,12 @@ class VisitRequest:
     candidates: IndexArray | None = None
     # How the global parameters are drawn; None if they are not drawn.
     draw: Draw | None = None
-    # Without ``draw``, the global parameters for the local step. With ``draw``, the statistics from
-    # which the global parameters are drawn.
-    global_params: Any = None
+    # The statistics from which the global parameters are drawn, if the request has a ``draw``;
+    # otherwise the global parameters for the local step.
+    globals_or_stats: Any = None
 
     @property
-    def is_by_row(self) -> bool:
+    def needs_row_arrays(self) -> bool:
         """Whether the engine needs arrays with an entry for each row.
 
         If it does not, the results of several batches may be summed.
@@ -129,7 +131,7 @@ class VisitResult:
         return sum(array.nbytes for array in arrays if array is not None) + 1000
 
     @classmethod
-    def total(cls, parts: "Sequence[VisitResult]") -> Self:
+    def from_parts(cls, parts: "Sequence[VisitResult]") -> Self:
         """Return the sum of several results, without memos and arrays of rows.
 
         The requests must have the same mean inverse temperature.
@@ -149,15 +151,14 @@ class VisitResult:
 def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     """Make the local step of a batch as requested, and return the requested results."""
     model, inv_temp, draw = request.model, request.inv_temp, request.draw
-    global_params = request.global_params
+    global_params = request.globals_or_stats
     if draw is not None:
-        # The request has statistics, from which the visit draws the global parameters.
         rng = np.random.default_rng(draw.seed)
-        global_params = model.drawn_globals(request.global_params, batch, draw.kind, rng, run)
+        global_params = model.drawn_globals(request.globals_or_stats, batch, draw.kind, rng, run)
     if request.candidates is not None:
         batch = replace(batch, candidates=request.candidates)
     # Make the local step with the requested initial values and tempered weights. Moves observe the
-    # batch without both.
+    # batch itself, which has neither.
     batch_with_start = (
         batch if request.row_starts is None else replace(batch, row_starts=request.row_starts)
     )
@@ -166,17 +167,17 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     # Add up the local parts of the bound, or make a memo, from which the bound is computed later.
     totals = LocalTotals()
     memo = None
-    if request.pair_entropies is None:
-        totals.add(result, batch.weights, inv_temp)
+    if request.makes_memo:
+        memo = make_memo(model, result, batch, run, with_pair_entropies=request.with_pair_entropies)
     else:
-        memo = make_memo(model, result, batch, run, pairs=request.pair_entropies)
+        totals.add(result, batch.weights, inv_temp)
     # Let the moves observe the batch. The notes are None for a move without observer.
     solved = SolvedBatch(batch, request.key, global_params, result)
-    tools = ObserverTools(run, partial(make_memo, run=run, pairs=True))
+    tools = ObserverTools(run, partial(make_memo, run=run))
     notes = tuple(observer and observer(model, solved, tools) for observer in request.observers)
     stats = result.stats
     if draw is not None and draw.is_corrected and stats is not None:
-        stats = model.corrected(request.global_params, global_params, stats, run)
+        stats = model.corrected(request.globals_or_stats, global_params, stats, run)
     return VisitResult(
         totals, stats, mean_inv_temp=request.mean_inv_temp, memo=memo, key=request.key,
         prior_term=None if result.stats is None else model.prior_statistics(batch, result),
@@ -186,24 +187,28 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
     )  # fmt: skip
 
 
-def make_memo(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
+def make_memo(
+    model: Memoizable, result: LocalResult, batch: Any, run: Run, *,
+    with_pair_entropies: bool = True,
+) -> Memo:  # fmt: skip
     """Return the :class:`Memo` of a batch after its local step.
 
-    ``pairs`` tells whether the memo has the entropy that each merge of two components would lose.
+    If ``with_pair_entropies``, the memo has the entropy that each merge of two components would
+    lose.
     """
-    entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
+    entropy, losses = model.memo_entropy(batch, result, run, pairs=with_pair_entropies)
     # A memo can only be made of a result with statistics.
     assert result.stats is not None
     weight = float(batch.weights.sum())
-    return Memo(result.stats, entropy, merge_entropy_loss, weight, result.candidates)
+    return Memo(result.stats, entropy, losses, weight, result.candidates)
 
 
 def weight_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
     """Return the batch with the weights of the rows multiplied by their inverse temperatures.
 
     ``inv_temp`` (n,) has the inverse temperatures of the rows. They are divided by their weighted
-    mean, so that the total weight stays the same. If ``inv_temp`` is a float, the inverse
-    temperature of all rows, return the batch itself.
+    mean, so that the total weight stays the same. If ``inv_temp`` is a float, it is the inverse
+    temperature of all rows, and the result is the batch itself.
     """
     if np.ndim(inv_temp) == 0:
         return batch

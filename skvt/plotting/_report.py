@@ -83,16 +83,16 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     >>> cluster_report(mixture, wine, "report.html")  # doctest: +SKIP
     """
     require_describing_mixture(mixture, X, "cluster_report")
-    # Raise an error for a number of clusters that is illegal before rows are searched.
     mixture._require_fitted()
     is_joined = mixture._fitted.joins is not None
     if n_clusters is None and is_joined:
         n_clusters = "auto"
+    # This call raises an error for an illegal number of clusters, before rows are searched.
     mixture._get_component_clusters(n_clusters)
     worst_rows = unusual_rows(mixture, X)
     probabilities = mixture.predict_proba(X, n_clusters=n_clusters)
-    table, expected_counts = mixture._describe_as_table(n_clusters)
-    profiles = make_profiles(table)
+    description, expected_counts = mixture._describe_as_table(n_clusters)
+    profiles = make_profiles(description)
     labels = find_most_probable(probabilities)
     n_rows, n_shown = probabilities.shape
     # The text "clusters" or "components".
@@ -142,16 +142,18 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     write_page(path, "cluster_report.html", TITLE=title, BODY="\n".join(body))
 
 
-def _describe_background(in_background, kinds):
+def _describe_background(in_background, plural_kind):
     """Return an HTML paragraph on the rows of the background, or "" if there are none.
 
-    ``in_background`` (n_rows,) is the mask of these rows.
+    ``in_background`` (n_rows,) is the mask of these rows. ``plural_kind`` is a text, "clusters" or
+    "components".
     """
     if not in_background.any():
         return ""
     return (
-        f"<p>{in_background.sum():,} of {in_background.size:,} rows belong to none of the {kinds}, "
-        f"but to the background. Percentages of {kinds} are shares of the other rows.</p>"
+        f"<p>{in_background.sum():,} of {in_background.size:,} rows belong to none of the "
+        f"{plural_kind}, but to the background. Percentages of {plural_kind} are shares of the "
+        "other rows.</p>"
     )
 
 
@@ -179,8 +181,9 @@ def _list_clusters(profiles, expected_counts, counts):
 
 def _tabulate_profiles(profiles):
     """Return HTML tables with the most relevant columns of each cluster, coloured by relevance."""
-    # Indices of weights, relevance and cells are clusters; the last stands for all rows.
-    n_clusters = all_rows = len(profiles.weights) - 1
+    # The first axis of weights, relevance and cells is the clusters, followed by all rows.
+    n_clusters = len(profiles.weights) - 1
+    all_rows = n_clusters
     columns = find_relevant_columns(
         profiles.relevance[:n_clusters], profiles.relevance[all_rows], MAX_COLUMNS
     )
@@ -190,7 +193,7 @@ def _tabulate_profiles(profiles):
     scale_end = max(np.quantile(relevances, 0.95, method="lower"), 1e-12)
     signs, cluster_names = find_directions(profiles), name_groups(profiles)
 
-    def write_row(j, clusters):
+    def make_row(j, clusters):
         """Return the HTML row of column j, with a cell for all rows and one for each cluster."""
         _, column_name = profiles.columns[j]
         cells = [f"<th scope=row>{escape(str(column_name))}</th>"]
@@ -202,13 +205,13 @@ def _tabulate_profiles(profiles):
             cells.append(f"<td{style}>{escape(' '.join(profiles.cells[k, j]))}</td>")
         return "<tr>" + "".join(cells) + "</tr>"
 
-    def write_table(clusters):
+    def make_table(clusters):
         """Return the HTML table of some of the clusters."""
         names = ["all", *(escape(cluster_names[k]) for k in clusters)]
         return (
             "<div class=wide><table><thead><tr><th scope=col class=text>column</th>"
             + "".join(f"<th scope=col>{name}</th>" for name in names)
-            + "</tr></thead>\n<tbody>" + "\n".join(write_row(j, clusters) for j in columns)
+            + "</tr></thead>\n<tbody>" + "\n".join(make_row(j, clusters) for j in columns)
             + "</tbody></table></div>"
         )  # fmt: skip
 
@@ -219,7 +222,7 @@ def _tabulate_profiles(profiles):
         "probability, or the probability of a one. The stronger the colour, the more the column "
         f"sets the {profiles.kind} apart from all other rows: red if the value is higher than in "
         f"all rows, blue if it is lower.{note}</p>"
-        + "\n".join(map(write_table, _divide_among_tables(n_clusters)))
+        + "\n".join(map(make_table, _divide_among_tables(n_clusters)))
     )
 
 
@@ -237,19 +240,19 @@ def _tabulate_missing(mixture, X, labels, cluster_names):
     ``cluster_names`` are the names of the clusters.
     """
     encoded = mixture._read(X)
-    table = mixture._columns
+    table_columns = mixture._columns
     if not np.isnan(encoded.data if sp.issparse(encoded) else encoded).any():
         return "<p>No value is missing.</p>"
     n_clusters = len(cluster_names)
     # For each column with missing values: its name, its share in all rows, and in each cluster.
     rows = []
-    for j in table.columns:
+    for j in table_columns.columns:
         is_missing = np.isnan(dense(encoded[:, [j]])[:, 0])
         if is_missing.any():
             masks_by_cluster = [is_missing[labels == k] for k in range(n_clusters)]
             # A cluster may have no row.
             shares = [f"{mask.mean():.0%}" if mask.size else "" for mask in masks_by_cluster]
-            rows.append((table.names[j], f"{is_missing.mean():.0%}", shares))
+            rows.append((table_columns.names[j], f"{is_missing.mean():.0%}", shares))
     return "\n".join(
         html_table(
             ["column", "all", *(cluster_names[k] for k in clusters)],

@@ -457,9 +457,9 @@ def test_entropies_do_not_depend_on_the_division_into_tasks(pairs, monkeypatch):
     with Workers() as workers:
         result = model.local_step(batch, model.expectation(state.stats, None, None), 1.0,
                                   workers.run)  # fmt: skip
-        whole = make_memo(model, result, batch, workers.run, pairs=pairs)
+        whole = make_memo(model, result, batch, workers.run, with_pair_entropies=pairs)
         monkeypatch.setattr(_mixture, "_ROWS_PER_TASK", 7)
-        divided = make_memo(model, result, batch, workers.run, pairs=pairs)
+        divided = make_memo(model, result, batch, workers.run, with_pair_entropies=pairs)
     np.testing.assert_allclose(divided.entropy, whole.entropy, rtol=1e-12)
     assert (whole.merge_entropy_loss is None) == (not pairs)
     if pairs:

@@ -176,7 +176,7 @@ def test_given_assignments_have_the_bound_of_the_fit_that_made_them(name):
     model, data, state = fitted(name, K=2, passes=150)
     batch = model.batch(data.X, np.arange(data.n_rows), data.weights)
     resp = model.local_step(batch, model.expectation(state.stats, None, None), 1.0, run).q
-    memo = make_memo(model, model.make_local_result(batch, resp), batch, run, pairs=True)
+    memo = make_memo(model, model.make_local_result(batch, resp), batch, run)
     bound = compute_bound(model, state.memos.total())
     assert compute_bound(model, memo) == pytest.approx(bound, abs=2e-3 * data.total)
     assert compute_bound(model, memo) < bound + 1e-6

@@ -46,7 +46,7 @@ def memo_from(model, X, weights, resp):
     stats = Stats((weighted.sum(axis=0), weighted.T @ model.component.features(X)))
     none = np.zeros(len(X))
     batch = model.batch(X, np.arange(len(X)), weights)
-    return make_memo(model, LocalResult(stats, none, none, resp), batch, run, pairs=True)
+    return make_memo(model, LocalResult(stats, none, none, resp), batch, run)
 
 
 def state_from(model, X, weights, resp, n_batches=3):
@@ -55,7 +55,7 @@ def state_from(model, X, weights, resp, n_batches=3):
     for key, rows in enumerate(np.array_split(np.arange(len(X)), n_batches)):
         memos[key] = memo_from(model, X[rows], weights[rows], resp[rows])
     state = MemoizedState(RunningStats(memos.total().stats.arrays), memos=memos)
-    state.component_ids = state.new_ids(resp.shape[1])
+    state.component_ids = state.allocate_ids(resp.shape[1])
     return state
 
 
@@ -77,7 +77,7 @@ class OneThread:
 
     @staticmethod
     def make_memo(model, result, batch):
-        return make_memo(model, result, batch, run, pairs=True)
+        return make_memo(model, result, batch, run)
 
 
 def size(model, state):
