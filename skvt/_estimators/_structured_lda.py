@@ -75,11 +75,11 @@ class StructuredLDA(TopicEstimator):
     n_components : int, default=10
         Number of topics K.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
-        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
-        larger of ``1 / n_components`` and 1 / (mean number of tokens of the documents that have
-        any), at most 1; in a stream, the mean is over the first call. "auto" starts from this
-        value and learns each entry by maximising the bound, once the temperature is 1; so does
-        None if ``global_step`` is "collapsed".
+        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is
+        ``max(1 / n_components, 1 / m)``, but at most 1, where m is the mean number of tokens of the
+        documents that are not empty. In a stream, m is the mean over the first call. "auto" starts
+        from this value and learns each entry by maximising the bound, once the temperature is 1; so
+        does None if ``global_step`` is "collapsed".
     topic_word_prior : float, array-like, "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. It is one number,
         one for each word, shape (n_features,), or one for each topic and word, shape (n_components,
@@ -131,10 +131,10 @@ class StructuredLDA(TopicEstimator):
         documents at once.
     .. shared: learning_decay (topics)
     learning_offset : float or None, default=None
-        Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
-        a pass: step number t has size ``5 / M * (0.4 + t / M) ** -learning_decay``, at most 1. In
-        ``partial_fit``, and with "ssvi", None is 64, because topics may become the same in large
-        first steps of "ssvi".
+        A larger offset makes early steps smaller; at least 1. With None, the steps of ``fit``
+        depend on the number M of minibatches of a pass: step number t has size
+        ``5 / M * (0.4 + t / M) ** -learning_decay``, at most 1. In ``partial_fit``, and with
+        "ssvi", None is 64, because topics may become the same in large first steps of "ssvi".
     max_iter : int or None, default=None
         Maximum number of passes over the data. None is 200 if topics are summed out, see
         ``global_step``, and 40 otherwise.

@@ -49,10 +49,10 @@ class TemperedLDA(TopicEstimator):
     n_components : int, default=10
         Number of topics K.
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
-        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is the
-        larger of ``1 / n_components`` and 1 / (mean number of tokens of the documents that have
-        any), at most 1; in a stream, the mean is over the first call. "auto" starts from this
-        value and learns each entry by maximising the bound, once the temperature is 1.
+        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is
+        ``max(1 / n_components, 1 / m)``, but at most 1, where m is the mean number of tokens of the
+        documents that are not empty. In a stream, m is the mean over the first call. "auto" starts
+        from this value and learns each entry by maximising the bound, once the temperature is 1.
     topic_word_prior : float, array-like, "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. It is one number,
         one for each word, shape (n_features,), or one for each topic and word, shape (n_components,
@@ -78,10 +78,11 @@ class TemperedLDA(TopicEstimator):
         coordinate ascent on all data.
     .. shared: learning_decay (topics)
     learning_offset : float or None, default=None
-        Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
-        a pass: step number t has size ``2.8 / M * (0.8 + t / M) ** -learning_decay``, at most 1. A
-        pass over a large corpus then discounts earlier statistics about as much as a pass over a
-        small corpus. In ``partial_fit`` None is 64.
+        A larger offset makes early steps smaller; at least 1. With None, the steps of ``fit``
+        depend on the number M of minibatches of a pass: step number t has size
+        ``2.8 / M * (0.8 + t / M) ** -learning_decay``, at most 1. A pass over a large corpus then
+        discounts earlier statistics about as much as a pass over a small corpus. In
+        ``partial_fit`` None is 64.
     .. shared: max_iter
     n_polish : int, default=0
         Number of extra passes after ``max_iter``, at T = 1 on minibatches. They solve documents by
@@ -172,8 +173,10 @@ class TemperedLDA(TopicEstimator):
             # M^(decay - 1) and M times the delay turn the formula of the constants into the form
             # ``scale * (offset + t) ** -decay``.
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
-            steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
-            extra_phases = [make_polish_phase(self.max_iter, steps, _use_cvb0, _take_learned_prior)]
+            polish_step_sizes = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
+            extra_phases = [
+                make_polish_phase(self.max_iter, polish_step_sizes, _use_cvb0, _take_learned_prior)
+            ]
         # If topics are given as a start, T = 1 throughout, because "annealed" would destroy them.
         ignores_annealing = self.temperature == "annealed" and model.start is not None
         policy = make_policy(None if ignores_annealing else self.temperature)

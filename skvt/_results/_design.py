@@ -28,7 +28,7 @@ from skvt.readers.validation import (
 # A column is collinear if its distance from the span of the preceding columns, as a fraction of its
 # length, is at most this number.
 _COLLINEARITY_TOLERANCE = 1e-8
-# Predictions are warned of if they are outside the range of the data by more than this share of it.
+# A warning is issued for predictions outside the range of the data by more than this share of it.
 _MARGIN = 0.05
 
 
@@ -44,15 +44,15 @@ class Design:
     encode: Callable[[Any], Any]
     # Names of the covariates that the design uses.
     covariate_names: list[str]
-    # Names that the indicators of the levels would have which have none, because they are those
-    # with which the other levels are compared. Their coefficients are 0.
+    # The level of a category with which its other levels are compared has no indicator, and its
+    # coefficient is 0. These are the names that such indicators would have.
     reference_terms: list[str]
     # The smallest and the largest value of each numeric covariate in the rows of the design.
     ranges: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def warn_outside(self, rows):
         """Warn of rows ``at`` whose numbers are far outside the range of the rows of the design."""
-        outside = _find_outside(_as_table(rows, "at"), self.ranges, _MARGIN)
+        outside = _describe_outside(_as_table(rows, "at"), self.ranges, _MARGIN)
         if outside:
             warnings.warn(
                 f"at has rows outside the data: {outside}. Predictions there continue a line "
@@ -69,10 +69,11 @@ class Design:
         if not self.covariate_names:
             return ["Intercept"] * num_samples(table)
         columns = _get_columns_by_name(table)
-        values = {name: columns[name].objects() for name in self.covariate_names if name in columns}
+        names = [name for name in self.covariate_names if name in columns]
+        values = [columns[name].to_objects() for name in names]
         return [
-            ", ".join(f"{name}={value}" for name, value in zip(values, row, strict=True))
-            for row in zip(*values.values(), strict=True)
+            ", ".join(f"{name}={value}" for name, value in zip(names, row, strict=True))
+            for row in zip(*values, strict=True)
         ]
 
 
@@ -100,36 +101,37 @@ def make_design(covariates, formula, n_rows):
     else:
         design = _make_design_by_formula(table, formula)
     require_full_rank(design.matrix, design.names)
-    return replace(design, ranges=_find_ranges(_keep_real(table, design.covariate_names)))
+    return replace(design, ranges=_find_ranges(_select_real_columns(table, design.covariate_names)))
 
 
-def _keep_real(table, names):
-    """Return those columns ``names`` of a table that hold real numbers, a dict by name."""
+def _select_real_columns(table, names):
+    """Return the columns of a table that are among ``names`` and hold real numbers, by name."""
     columns = _get_columns_by_name(table)
     return {name: columns[name] for name in names if columns[name].kind == "real"}
 
 
 def _find_ranges(columns):
     """Return the smallest and the largest number of columns, a dict by name."""
-    numbers = {name: column.numbers() for name, column in columns.items()}
+    numbers = {name: column.to_numbers() for name, column in columns.items()}
     return {name: (float(values.min()), float(values.max())) for name, values in numbers.items()}
 
 
-def _find_outside(table, ranges, margin=0.0):
-    """Return a text about numbers of a table outside the ranges of the data; "" without any.
+def _describe_outside(table, ranges, margin=0.0):
+    """Describe the numbers of a table that are outside the ranges of the data; "" if none are.
 
     ``ranges`` has the smallest and the largest value of numeric covariates by name. Numbers that
-    are outside by at most the ``margin``, a share of the range, are not reported.
+    are outside by at most the ``margin``, a share of the range, are not described.
     """
     columns = _get_columns_by_name(table)
-    found = _find_ranges({name: columns[name] for name in ranges if name in columns})
-    return "; ".join(
-        f"{name!r} is {lowest:g} to {highest:g}, but {ranges[name][0]:g} to {ranges[name][1]:g} "
-        "in the data"
-        for name, (lowest, highest) in found.items()
-        if max(ranges[name][0] - lowest, highest - ranges[name][1])
-        > margin * (ranges[name][1] - ranges[name][0])
-    )
+    new_ranges = _find_ranges({name: columns[name] for name in ranges if name in columns})
+    faults = []
+    for name, (new_low, new_high) in new_ranges.items():
+        low, high = ranges[name]
+        if max(low - new_low, new_high - high) > margin * (high - low):
+            faults.append(
+                f"{name!r} is {new_low:g} to {new_high:g}, but {low:g} to {high:g} in the data"
+            )
+    return "; ".join(faults)
 
 
 def _as_table(covariates, name="covariates"):
@@ -229,7 +231,7 @@ class Covariates:
         values = []
         if len(table_columns) == 1:
             (column,) = table_columns.values()
-            values = column.objects()
+            values = column.to_objects()
         if len(set(values)) == 1 and values[0] is not None:
             # The covariate counts as a category of one level, which has no indicators.
             columns = Columns({name: list(values[:1]) for name in table_columns})
@@ -314,7 +316,7 @@ def list_values(name, values, n_rows):
     Raise ValueError for another number of rows or columns. ``name`` is the name of the parameter in
     errors.
     """
-    return _require_column(name, values, n_rows).objects()
+    return _require_column(name, values, n_rows).to_objects()
 
 
 def _require_column(name, values, n_rows):
@@ -348,7 +350,7 @@ def _find_levels(name, column):
         raise ValueError(_describe_type(name, column))
     if column.kind != "category":
         return None
-    values = column.objects()
+    values = column.to_objects()
     _require_no_missing_values(name, [value is None for value in values])
     present_levels = set(values)
     if column.categories is not None:
@@ -375,9 +377,9 @@ def _encode_column(name, column, levels):
     """
     if levels is None:
         try:
-            numbers = np.asarray(column.numbers(), np.float64)
+            numbers = np.asarray(column.to_numbers(), np.float64)
         except ValueError as error:
-            non_numbers = (v for v in column.objects() if not isinstance(v, Real | None))
+            non_numbers = (v for v in column.to_objects() if not isinstance(v, Real | None))
             raise ValueError(
                 f"Covariate {name!r} was a number in the fit, but has the value "
                 f"{next(non_numbers)!r} here. Pass numbers."
@@ -389,7 +391,7 @@ def _encode_column(name, column, levels):
                 "also out of X."
             )
         return numbers[:, None]
-    values = column.objects()
+    values = column.to_objects()
     _require_no_missing_values(name, [value is None for value in values])
     _require_known_levels(name, values, levels)
     indicators = [[value == level for value in values] for level in levels[1:]]
@@ -410,8 +412,8 @@ def _require_known_levels(name, values, levels):
 def _make_design_by_formula(table, formula):
     """Return the :class:`Design` that formulaic makes of a table by a formula.
 
-    The function ``encode`` of the design uses the knots of splines and the levels of
-    categories that were found in the table.
+    The function ``encode`` of the design uses the knots of splines and the levels of categories of
+    this table for other tables, too.
     """
     if not is_frame(table):
         raise ValueError(
@@ -420,7 +422,7 @@ def _make_design_by_formula(table, formula):
         )
     columns = _get_columns_by_name(table)
     parsed_formula = _parse_formula(formula, columns)
-    # The package is installed, because the formula was read.
+    # The package is installed, because `_parse_formula` has used it.
     from formulaic.errors import DataMismatchWarning, FormulaicError
 
     def make_model_matrix(rows, rule=parsed_formula):
@@ -433,7 +435,7 @@ def _make_design_by_formula(table, formula):
             try:
                 return rule.get_model_matrix(_convert_for_formula(rows), na_action="raise")
             except (FormulaicError, DataMismatchWarning, TypeError, ValueError) as error:
-                fault = _explain_outside(error, rows, real) or _explain_formula_error(
+                fault = _explain_outside(error, rows, real_columns) or _explain_formula_error(
                     error, formula, columns
                 )
                 raise ValueError(f"The formula {formula!r} cannot be evaluated: {fault}") from error
@@ -442,7 +444,7 @@ def _make_design_by_formula(table, formula):
     for name, values in covariates.items():
         if len(set(values)) == 1:
             raise _make_constant_covariate_error(name, values[0])
-    real = _keep_real(table, covariates)
+    real_columns = _select_real_columns(table, covariates)
     model_matrix = make_model_matrix(table)
     matrix = np.asarray(model_matrix, np.float64)
     names = list(map(str, model_matrix.columns))
@@ -506,23 +508,22 @@ def _parse_formula(formula, columns):
     return parsed_formula
 
 
-def _explain_outside(error, rows, real):
+def _explain_outside(error, rows, real_columns):
     """Return the fault and the remedy if a spline has no values outside its knots, else None.
 
-    ``real`` are the covariates of the formula in the data that hold real numbers, by name.
+    ``real_columns`` are the covariates of the formula that hold real numbers in the data, by name.
     """
-    outside = _find_outside(rows, _find_ranges(real))
+    outside = _describe_outside(rows, _find_ranges(real_columns))
     if not outside or "extend beyond upper and/or lower bounds" not in str(error):
         return None
     return (
-        f"a spline ends where the data end: {outside}. Predict "
-        "within the range of the data, or keep the value at its ends, as bs(year, df=5, "
-        "extrapolation='clip') does."
+        f"a spline ends where the data end: {outside}. Predict within the range of the data, or "
+        "keep the value at its ends, as bs(year, df=5, extrapolation='clip') does."
     )
 
 
 def _explain_formula_error(error, formula, columns):
-    """Return what is wrong with a formula that formulaic cannot evaluate, and the remedy.
+    """Return the fault of a formula that formulaic cannot evaluate, and the remedy.
 
     ``columns`` are the columns of the covariates by name.
     """
@@ -548,7 +549,7 @@ def _explain_formula_error(error, formula, columns):
             return _describe_type(name, column)
         is_text = column.kind == "category" and _occurs(name, formula)
         if is_text and re.search("TypeError|could not convert string", str(error)):
-            value = column.objects()[0]
+            value = column.to_objects()[0]
             return f"{name!r} is a category, with values such as {value!r}. A curve needs numbers."
     is_warning = isinstance(error, Warning)
     fault = "some values are not among the levels of a category." if is_warning else str(error)
@@ -557,7 +558,7 @@ def _explain_formula_error(error, formula, columns):
     quoted = re.search("'(.+?)'", str(error))
     for name, column in columns.items():
         if column.kind == "category" and name in formula:
-            levels = show_similar(quoted[1] if quoted else "", dict.fromkeys(column.objects()))
+            levels = show_similar(quoted[1] if quoted else "", dict.fromkeys(column.to_objects()))
             fault += f" The levels of {name!r} are {levels}."
     return fault
 
@@ -565,10 +566,10 @@ def _explain_formula_error(error, formula, columns):
 def _find_reference_terms(names, levels_by_name):
     """Return the names of the indicators that treatment coding leaves out, one for each category.
 
-    ``names`` are those of the columns of the design. ``levels_by_name`` has the levels of each
+    ``names`` are the names of the columns of the design. ``levels_by_name`` has the levels of each
     covariate. Under treatment coding, all levels but one have an indicator in the design, and the
-    coefficient of the other level is 0 by definition. A formula may code a category in another way,
-    or only in interactions; there is no such level then.
+    coefficient of the other level is 0 by definition. No level is left out if a formula codes a
+    category in another way, or has it only in interactions.
     """
     references, names = [], set(names)
     for name, levels in levels_by_name.items():
@@ -591,7 +592,7 @@ def _convert_for_formula(rows):
     frame = nw.from_native(rows).to_pandas().copy(deep=False)
     for name, column in zip(frame.columns, list_columns(rows), strict=True):
         if column.kind == "real" and frame[name].dtype.kind == "O":
-            frame[name] = column.numbers()
+            frame[name] = column.to_numbers()
         elif frame[name].dtype == "category":
             frame[name] = frame[name].cat.remove_unused_categories()
     return frame
@@ -601,7 +602,7 @@ def _find_columns_in_formula(table, formula):
     """Yield name and values of each column of the table that occurs in a formula."""
     for name, column in _get_columns_by_name(table).items():
         if _occurs(name, formula):
-            yield name, column.objects()
+            yield name, column.to_objects()
 
 
 def _occurs(name, formula):

@@ -50,7 +50,7 @@ learning_method : {"memoized", "online", "batch"}
     on shuffled minibatches, without moves. "batch": memoized inference with one batch, which is
     coordinate ascent.
 learning_offset : float
-    Down-weights early steps; at least 1. A larger offset makes early steps smaller.
+    A larger offset makes early steps smaller; at least 1.
 max_components : int or None
     Maximum number of components that births may reach. None is 200, or 400 in topic models,
     or twice ``n_components`` if that is more. If births reach this default maximum, there is a

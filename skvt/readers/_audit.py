@@ -32,9 +32,9 @@ _MAX_CODES = 10
 # Maximum number of adjacent numbers that may stand for missing values, such as 97, 98 and 99.
 _MAX_MISSING_CODES = 3
 # Minimum number of rows that have these numbers.
-_MIN_MISSING_CODED = 3
+_MIN_CODED_ROWS = 3
 # Maximum share of the rows that have these numbers, unless they are negative.
-_MAX_MISSING_CODED = 0.3
+_MAX_CODED_SHARE = 0.3
 # Whole numbers may be counts if the largest is at most this number.
 _MAX_COUNT = 1e9
 # Counts are overdispersed if their variance is more than this many times their mean.
@@ -42,39 +42,40 @@ _MIN_OVERDISPERSION = 3.0
 # Logarithms of a column of amounts are not modelled if some values are 0 or less. Such values are
 # probably errors if they are at most this share of the values.
 _MAX_NOT_POSITIVE_SHARE = 0.02
-# Logarithms, counts and even spreads are judged by a sample of this number to twice this number of
-# values.
+# Logarithms, counts and even spreads are judged by a sample of at least this many values, and fewer
+# than twice as many, to save time.
 _JUDGED_SIZE = 1_000
 # Columns of counts rise with the total of their row if most of them vary more than Poisson counts
-# and four further conditions hold. There are at least _MIN_COUNT_COLUMNS columns of counts. The
-# variance of the total is at least _MIN_TOTAL_RATIO times the sum of the columns' variances. At
-# least the share _MIN_RISING_SHARE of the columns has a positive covariance with the total of all
-# other columns. The variances of the columns rise with their means at least like the means to the
-# power _MIN_VARIANCE_POWER.
+# and the four conditions of the following constants hold.
+# Minimum number of columns of counts.
 _MIN_COUNT_COLUMNS = 10
+# Minimum variance of the total, divided by the sum of the variances of the columns.
 _MIN_TOTAL_RATIO = 2.0
+# Minimum share of the columns with a positive covariance with the total of all other columns.
 _MIN_RISING_SHARE = 0.9
+# The variances of the columns rise at least like their means to this power.
 _MIN_VARIANCE_POWER = 0.5
 # Maximum number of columns that are compared with each other, to find repeated columns.
 _MAX_COMPARED_COLUMNS = 500
-# A column with more values is judged by a sample of this number to twice this number of values.
+# A column with at least twice this number of values is judged by a sample of at least this number.
 _SAMPLE_SIZE = 10_000
 # Maximum number of columns of one kind that a warning names.
 _MAX_NAMED = 5
 # Numbers as spreadsheets write them, with a sign, marks of decimals and of thousands, and a unit.
-# All marks of thousands must be equal, because \1 repeats the first one. Numbers that begin with +,
-# or with 0 and a further digit, do not match, because they may be numbers of telephones.
+# \1 repeats the first mark of thousands, so that all of them must be equal. Numbers that begin
+# with +, or with 0 and a further digit, do not match, because they may be numbers of telephones.
 _NUMBER_AS_TEXT = re.compile(
     r"(?:[€$£]\s?)?[-−]?(?!0\d)(?:\d{1,3}([.,'\s])\d{3}(?:\1\d{3})*|\d+)(?:[.,]\d+)?"
     r"(?:[eE][-+]?\d+)?(?:\s?[€$£%])?"
 )
-# Dates with a year of four digits, with or without a time of the day, for each order of year, month
-# and day. Whether a column has months or days first is decided by all of its values.
-_TIME_AS_TEXT = (
+# The text of a pattern for an optional time of the day, after a date.
+_TIME_PATTERN = (
     r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s?[AaPp][Mm])?\s?(?:Z|[-+]\d{2}:?\d{2})?)?"
 )
+# Dates with a year of four digits, one pattern for each order of year, month and day. All values of
+# a column must match the same pattern.
 _DATES_AS_TEXT = tuple(
-    re.compile(order + _TIME_AS_TEXT, re.ASCII)
+    re.compile(order + _TIME_PATTERN, re.ASCII)
     for order in (
         r"(?P<year>(?:1[89]|2[01])\d{2})([-/.])(?P<month>\d{1,2})\2(?P<day>\d{1,2})",
         r"(?P<day>\d{1,2})([-/.])(?P<month>\d{1,2})\2(?P<year>(?:1[89]|2[01])\d{2})",
@@ -121,7 +122,7 @@ _REPORTED_ONLY = {"overdispersed", "code"}
 class ColumnWarning(UserWarning):
     """Warning of columns without information, repeated columns and columns probably read wrongly.
 
-    One warning names all such columns by the kind of the problem, with a remedy for each kind.
+    One warning names all such columns by the kind of the finding, with a remedy for each kind.
     ``table_report_`` of the fitted estimator says how each column was read, and why.
 
     Examples
@@ -138,12 +139,13 @@ class ColumnSummary(NamedTuple):
     # The numbers, or codes of categories in order of occurrence; NaN where a value is missing. The
     # numbers of a long column are an evenly spaced sample.
     values: Array
-    # Whether all or nearly all values are distinct, and are categories, or whole numbers without
-    # gaps between most of them.
+    # Whether nearly all values are distinct, and the column has categories, or whole numbers most
+    # of which follow each other without gaps.
     is_identifier: bool = False
     # Whether the values are whole numbers, with 2 to ``MAX_LEVELS`` distinct values.
     has_few_values: bool = False
-    # Whether the values are whole numbers from 0 on, with more distinct values, and no identifier.
+    # Whether the values are whole numbers, 0 is the smallest, more than ``MAX_LEVELS`` of them are
+    # distinct, and the column is no identifier.
     may_be_counts: bool = False
     # Whether the column is an identifier whose numbers fill their range, as numbers of rows do.
     has_row_numbers: bool = False
@@ -158,17 +160,17 @@ class ColumnSummary(NamedTuple):
         if isinstance(column, np.ndarray):
             return cls(np.asarray(_sample_values(column), np.float64))
         if column.kind not in ("real", "binary"):
-            entries = column.objects()
+            entries = column.to_objects()
             codes, categories = _encode_categories(entries)
             n_observed = np.count_nonzero(~np.isnan(codes))
             is_category = column.kind == "category"
             is_identifier = is_category and _are_distinct(len(categories), n_observed)
             # If the user declares a categorical type, its categories are meant as such.
             is_undeclared = is_category and column.categories is None
-            number = _find_number_as_text(categories, n_observed) if is_undeclared else None
-            day = _find_date_as_text(categories) if is_undeclared else None
-            return cls(codes, is_identifier, number_as_text=number, date_as_text=day)
-        values = column.numbers()
+            number_text = _find_number_as_text(categories, n_observed) if is_undeclared else None
+            date_text = _find_date_as_text(categories) if is_undeclared else None
+            return cls(codes, is_identifier, number_as_text=number_text, date_as_text=date_text)
+        values = column.to_numbers()
         observed = values[~np.isnan(values)]
         are_whole = np.isfinite(observed).all() and np.array_equal(observed, np.floor(observed))
         if column.kind == "binary" or observed.size < MIN_ROWS or not are_whole:
@@ -198,9 +200,10 @@ def _are_distinct(n_distinct, n_observed):
 def _find_number_as_text(categories, n_observed):
     """Return the first category if all categories of a column are numbers written as text.
 
-    Return None for other categories, and for whole numbers that may be codes or identifiers: codes
-    have few distinct values, postal codes have the same length, and most identifiers differ.
-    ``n_observed`` is the number of values of the column that are not missing.
+    Otherwise, return None. Also return None for whole numbers that may be codes, postal codes or
+    identifiers: codes have few distinct values, postal codes have one length, and nearly all
+    identifiers are distinct. ``n_observed`` is the number of values of the column that are not
+    missing.
     """
     n_distinct = len(categories)
     if n_observed < MIN_ROWS or n_distinct <= MAX_LEVELS:
@@ -222,8 +225,7 @@ def _is_number_as_text(entry):
 def _find_date_as_text(categories):
     """Return the first category if all categories of a column are dates written as text, or None.
 
-    All dates must have the same order of year, month and day. An order is given up at the first
-    category that is no such date, so that other texts take no time. Years are from 1800 to 2199.
+    All dates must have the same order of year, month and day, and years from 1800 to 2199.
     """
     are_dates = categories and any(
         all(_is_date_as_text(entry, pattern) for entry in categories) for pattern in _DATES_AS_TEXT
@@ -265,7 +267,10 @@ def _sample_values(values):
 
 
 def _sample_evenly(values, size):
-    """Return ``size`` to twice ``size`` evenly spaced values, or all values if there are fewer."""
+    """Return at least ``size``, but fewer than ``2 * size``, evenly spaced values.
+
+    Return all values if there are fewer than ``2 * size``.
+    """
     return values[:: max(1, len(values) // size)]
 
 
@@ -288,7 +293,7 @@ def find_uninformative_columns(columns, summaries):
         elif _has_no_value(column, values):
             findings[j] = "missing", "left out"
         if j not in findings and _is_constant(column, values):
-            findings[j] = "constant", f"{column.objects()[0]}, left out"
+            findings[j] = "constant", f"{column.to_objects()[0]}, left out"
     # Compare the other columns with each other.
     kept_values = {
         j: summaries[j].values
@@ -306,9 +311,9 @@ def _has_no_value(column, values):
     """
     if column.categories is not None or not np.isnan(values).all():
         return False
-    # The summary of numbers may be a sample. All numbers must therefore be looked at.
+    # The summary of numbers may be a sample. Therefore test all numbers.
     return column.kind == "category" or (
-        column.kind == "real" and bool(np.isnan(column.numbers()).all())
+        column.kind == "real" and bool(np.isnan(column.to_numbers()).all())
     )
 
 
@@ -318,7 +323,7 @@ def _is_constant(column, values):
         return False
     # The summary of categories has the codes of all rows, but the summary of numbers may be a
     # sample. All numbers must therefore be compared.
-    return column.kind not in ("real", "binary") or bool(np.all(column.numbers() == values[0]))
+    return column.kind not in ("real", "binary") or bool(np.all(column.to_numbers() == values[0]))
 
 
 def find_suspicious_columns(summaries, table, n_rows):
@@ -331,7 +336,7 @@ def find_suspicious_columns(summaries, table, n_rows):
     for block in table.blocks:
         for i, j in enumerate(block.columns.tolist()):
             values = summaries[j].values
-            finding = _find_problem(values, type(block.spec).__name__)
+            finding = _judge_values(values, type(block.spec).__name__)
             finding_kind = finding[0] if finding else None
             # ``reasons`` is empty if the user has listed the components. Texts that the user lists
             # as categories are meant as such.
@@ -355,7 +360,7 @@ def find_suspicious_columns(summaries, table, n_rows):
                 finding = "constant", str(block.categories[i][0])
             if finding:
                 findings[j] = finding
-    findings |= _find_counts_of_a_total(summaries, table)
+    findings |= _find_counts_rising_with_total(summaries, table)
     modelled = {j: summaries[j].values for block in table.blocks for j in block.columns.tolist()}
     # Repetitions of a column that has a finding itself are not reported.
     repeated = {
@@ -364,20 +369,20 @@ def find_suspicious_columns(summaries, table, n_rows):
     return repeated | findings
 
 
-def _find_problem(values, component):
+def _judge_values(values, component_name):
     """Return the finding on the ``values`` of one column, or None.
 
-    ``component`` is the name of the class of the component that describes the column.
+    ``component_name`` is the name of the class of the component that describes the column.
     """
     n_rows = values.size
     values = values[np.isfinite(values)]
     distinct, counts = np.unique(values, return_counts=True)
     if distinct.size < 2:
         return ("constant", f"{distinct[0]:g}") if distinct.size else ("missing", "no value")
-    if component == "Categorical" and _are_distinct(distinct.size, values.size):
+    if component_name == "Categorical" and _are_distinct(distinct.size, values.size):
         return "identifier", f"{distinct.size} values"
     are_whole = np.array_equal(values, np.floor(values))
-    if component in ("Gaussian", "StudentT"):
+    if component_name in ("Gaussian", "StudentT"):
         if distinct.size > 2 and counts.max() > _MIN_FILLED_SHARE * n_rows:
             return "one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}"
         if are_whole and 1 < distinct.size <= MAX_LEVELS:
@@ -386,9 +391,10 @@ def _find_problem(values, component):
             return "uniform", f"{values.min():g} to {values.max():g}"
         if are_whole and distinct.size <= _MAX_CODES:
             return "code", f"{distinct.size} whole numbers"
-        if component == "Gaussian" and _have_errors_among_amounts(values):
+        if component_name == "Gaussian" and _have_errors_among_amounts(values):
             return "not positive", f"{values.min():g}"
-    if component == "Poisson" and values.var() > _MIN_OVERDISPERSION * max(values.mean(), 1.0):
+    min_variance = _MIN_OVERDISPERSION * max(values.mean(), 1.0)
+    if component_name == "Poisson" and values.var() > min_variance:
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None
 
@@ -420,17 +426,20 @@ def _find_missing_code(values):
     """Describe numbers that may stand for missing values, such as -99; return None without any.
 
     These are the highest or the lowest number of a column, or up to three adjacent whole numbers.
-    The outermost of them has only the digit 8, or only the digit 9. Either they are negative and
-    the other values are not, or at most a share ``_MAX_MISSING_CODED`` of the rows has them, and
-    their distance from the other values is at least 2, and at least the range of the other values,
-    or three times the range if there are only two other values.
+    The outermost of them has only the digit 8, or only the digit 9. One of two conditions holds:
+
+    - They are negative, and the other values are not.
+    - At most a share ``_MAX_CODED_SHARE`` of the rows has them, and their distance from the other
+      values is at least 2, and at least the range of the other values. If there are only two other
+      values, the distance must be at least three times their range.
     """
     values = values[np.isfinite(values)]
     if values.size < MIN_ROWS:
         return None
     distinct_values, counts = np.unique(values, return_counts=True)
-    for outermost_first in (slice(None), slice(None, None, -1)):
-        ordered, n_rows = distinct_values[outermost_first], counts[outermost_first].cumsum()
+    for direction in (slice(None), slice(None, None, -1)):
+        # The values from the lowest or from the highest on, and the numbers of rows up to each.
+        ordered, cumulative_counts = distinct_values[direction], counts[direction].cumsum()
         if set(f"{abs(ordered[0]):.15g}") not in ({"8"}, {"9"}):
             continue
         # ``n_codes`` is the number of distinct values that may stand for missing ones.
@@ -438,22 +447,23 @@ def _find_missing_code(values):
             inner, other_values = ordered[n_codes - 1], ordered[n_codes:]
             min_distance = np.ptp(other_values) * (1.0 if other_values.size > 2 else 3.0)
             is_far = abs(other_values[0] - inner) >= max(2.0, min_distance)
-            is_rare = n_rows[n_codes - 1] <= _MAX_MISSING_CODED * values.size
+            n_coded_rows = cumulative_counts[n_codes - 1]
+            is_rare = n_coded_rows <= _MAX_CODED_SHARE * values.size
             if not (inner < 0.0 <= other_values.min() or (is_far and is_rare)):
                 continue
-            if abs(ordered[0] - inner) < n_codes and n_rows[n_codes - 1] >= _MIN_MISSING_CODED:
+            if abs(ordered[0] - inner) < n_codes and n_coded_rows >= _MIN_CODED_ROWS:
                 text = " to ".join(f"{value:g}" for value in sorted({ordered[0], inner}))
-                return f"{text} in {n_rows[n_codes - 1] / values.size:.0%}"
+                return f"{text} in {n_coded_rows / values.size:.0%}"
     return None
 
 
-def _find_counts_of_a_total(summaries, table):
+def _find_counts_rising_with_total(summaries, table):
     """Return, by position, the findings on columns of counts that rise with the total of their row.
 
     Counts of genes in cells are an example: a cell that is read more often has larger counts of all
     genes. The constants at the head of the module explain the conditions.
     """
-    count_columns = {
+    values_of_counts = {
         j: summaries[j].values
         for block in table.blocks
         for j in block.columns.tolist()
@@ -462,11 +472,11 @@ def _find_counts_of_a_total(summaries, table):
         or (table.reasons and block.spec.encoding == "count")
         or (type(block.spec).__name__ == "Categorical" and summaries[j].has_few_values)
     }
-    count_columns = {j: x for j, x in count_columns.items() if _are_counts(x)}
-    if len(count_columns) < _MIN_COUNT_COLUMNS:
+    values_of_counts = {j: x for j, x in values_of_counts.items() if _are_counts(x)}
+    if len(values_of_counts) < _MIN_COUNT_COLUMNS:
         return {}
     # The columns of X are the columns of counts, with the mean for missing values.
-    X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in count_columns.values()], axis=1)
+    X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in values_of_counts.values()], axis=1)
     mean, variance = X.mean(axis=0), X.var(axis=0)
     row_totals = X.sum(axis=1)
     # Entry (n, i) is the total of row n without column i of X.
@@ -483,7 +493,7 @@ def _find_counts_of_a_total(summaries, table):
     )
     if not rises_with_total:
         return {}
-    return {j: ("of a total", f"mean {mean[i]:.2g}") for i, j in enumerate(count_columns)}
+    return {j: ("of a total", f"mean {mean[i]:.2g}") for i, j in enumerate(values_of_counts)}
 
 
 def _are_counts(values):
@@ -520,8 +530,8 @@ def _compute_signature(values):
     """Return a key that is equal for columns that repeat each other; None for constant values.
 
     The key is two strings of bytes. The first says which values are observed. The second represents
-    the observed values: by groups of equal values if values occur twice or more on average,
-    otherwise by standardized values.
+    the observed values. If values occur twice or more on average, it has the groups of equal
+    values, otherwise the standardised values.
     """
     is_observed = np.isfinite(values)
     values = values[is_observed]
@@ -536,12 +546,12 @@ def _compute_signature(values):
         return is_observed.tobytes(), first_rows[codes].tobytes()
     # Very large values overflow here; the check of magnitudes refuses them.
     with np.errstate(over="ignore", invalid="ignore"):
-        standardized = np.round((values - values.mean()) / (values.std() or 1.0), 6)
-    # If one column falls as another rises, their standardized values differ only in the sign.
+        standardised = np.round((values - values.mean()) / (values.std() or 1.0), 6)
+    # If one column falls as another rises, their standardised values differ only in the sign.
     # Multiply by the sign of the first value that is not the mean, which ``argmax`` finds. The sum
     # with 0 turns -0.0 into 0.0.
-    sign = np.sign(standardized[np.argmax(standardized != 0.0)])
-    return is_observed.tobytes(), (sign * standardized + 0.0).tobytes()
+    sign = np.sign(standardised[np.argmax(standardised != 0.0)])
+    return is_observed.tobytes(), (sign * standardised + 0.0).tobytes()
 
 
 def warn_of_columns(findings):
@@ -553,7 +563,7 @@ def warn_of_columns(findings):
     for kind, remedy in _REMEDIES.items():
         if kind in _REPORTED_ONLY:
             continue
-        columns = [f"{name!r} ({detail})" for name, other, detail in findings if other == kind]
+        columns = [f"{name!r} ({detail})" for name, kind_, detail in findings if kind_ == kind]
         if columns:
             more = f" and {len(columns) - _MAX_NAMED} more" if len(columns) > _MAX_NAMED else ""
             lines.append(f"\n  {', '.join(columns[:_MAX_NAMED])}{more}: {remedy}")

@@ -1,8 +1,9 @@
 """Columns of arrays of objects and of data frames: their kinds and values, and replaced values.
 
-The package narwhals gives pandas, polars, PyArrow and modin one interface. A :class:`Column` refers
-to the values in the array or data frame of the user, the *container*, and converts them to numbers
-or to objects on demand. A *series* is a column of a data frame behind the interface of narwhals.
+The package narwhals gives pandas, polars, PyArrow and modin one interface. The *container* is the
+array or data frame of the user. A :class:`Column` refers to the values in the container, and
+converts them to numbers or to objects on demand. A *series* is a column of a data frame behind the
+interface of narwhals.
 """
 
 from dataclasses import dataclass
@@ -69,18 +70,18 @@ class Column:
 
     @property
     def remedy(self):
-        """Remedy for errors about a column that cannot be read: of the kind "date" or None."""
+        """Remedy for errors about a column of the kind "date" or None, which cannot be read."""
         return DATE_REMEDY if self.kind == "date" else ENTRY_REMEDY
 
-    def numbers(self):
+    def to_numbers(self):
         """Return the values as float64, NaN where missing; raise an error for other values."""
         # Do not cast categories, because a cast might return their codes.
         if self.kind != "category" and isinstance(self.values, nw.Series):
             return self.values.cast(nw.Float64).to_numpy()
-        values = np.array([np.nan if value is None else value for value in self.objects()])
+        values = np.array([np.nan if value is None else value for value in self.to_objects()])
         return values.astype(np.float64)
 
-    def objects(self):
+    def to_objects(self):
         """Return the values as an array of objects, None where missing."""
         is_series = isinstance(self.values, nw.Series)
         values = self.values.to_list() if is_series else self.values.tolist()
@@ -155,19 +156,23 @@ def _read_series(series):
 def _read_objects(values, name="object"):
     """Return the :class:`Column` of an array of objects.
 
-    ``name`` is the name of the type in the container. The kind is "binary", "real" or "date" if all
-    objects that are not missing are booleans, numbers or dates. The kind of other objects is
-    "category", or None if an object is not hashable. The kind of a column without any value is
-    "real".
+    ``name`` is the name of the type in the container. The kind depends on the objects that are not
+    missing:
+
+    - "binary" if all are booleans,
+    - "real" if all are numbers, or if the column has no such object,
+    - "date" if all are dates,
+    - None if another object is not hashable,
+    - "category" otherwise.
     """
     observed = [value for value in values if not is_missing(value)]
     types = {type(value) for value in observed}
-    if types and all(issubclass(each, bool | np.bool_) for each in types):
+    if types and all(issubclass(type_, bool | np.bool_) for type_ in types):
         return Column("binary", "bool", values)
-    if all(issubclass(each, _NUMBERS) for each in types):
+    if all(issubclass(type_, _NUMBERS) for type_ in types):
         return Column("real", name, values)
-    if all(issubclass(each, _DATES) for each in types):
-        return Column("date", f"{name} ({min(each.__name__ for each in types)})", values)
+    if all(issubclass(type_, _DATES) for type_ in types):
+        return Column("date", f"{name} ({min(type_.__name__ for type_ in types)})", values)
     try:
         # Categories must be hashable.
         set(observed)
@@ -191,8 +196,8 @@ def find_unread_column(X):
 def fill_column(X, j, mask, values):
     """Return X with ``values`` in the rows of column j that ``mask`` (n_rows,) marks.
 
-    An array is changed in place; a data frame is not. The column keeps its type, with one
-    exception: a column of integers or booleans that cannot represent a value becomes floats.
+    An array is changed in place; a data frame is not changed. The column of the result has the same
+    type, unless it has integers or booleans and cannot represent a value. It then has floats.
     """
     if isinstance(X, np.ndarray):
         X[mask, j] = values
@@ -204,8 +209,8 @@ def fill_column(X, j, mask, values):
     rows = np.flatnonzero(mask)
     if values.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
         series, values = _widen_for_values(series, values)
-    # A column of objects of polars is made anew, because polars cannot assign to it. The name of
-    # the type decides, because pandas has columns of objects, too, to which values can be assigned.
+    # Replace a column of objects of polars by a new one, because polars cannot assign to it. The
+    # name of the type identifies it: pandas has columns of objects, too, but can assign to them.
     if str(getattr(series.to_native(), "dtype", "")) == _POLARS_OBJECT:
         entries = series.to_list()
         for row, value in zip(rows, values.tolist(), strict=True):
@@ -225,7 +230,7 @@ def fill_column(X, j, mask, values):
 def _widen_for_values(series, values):
     """Convert a series of numbers to a type that can hold ``values``; return series and values.
 
-    If the type of the series is a type of floats, or can hold the values exactly, the values are
+    If the type of the series can hold the values exactly, or is a type of floats, the values are
     converted to this type. Otherwise the series is converted to Float64.
     """
     try:
@@ -243,8 +248,8 @@ def _widen_for_values(series, values):
 def make_frame(columns, types, container):
     """Return a data frame of the package ``container``.
 
-    ``columns`` maps the names of the columns to arrays of their values. ``types`` maps the names to
-    the names of the columns' types in the frame that was passed to ``fit``.
+    ``columns`` has the array of values of each column by its name. ``types`` has, by the name of
+    the column, the name of its type in the frame that was passed to ``fit``.
     """
     frames = []
     for name, values in columns.items():

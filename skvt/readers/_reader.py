@@ -423,7 +423,7 @@ def _describe_missing(X):
     """Return a sentence that says that rows X have missing values, and where in a data frame."""
     names = list_column_names(X) if is_frame(X) else ()
     columns = list_columns(X) if is_frame(X) else ()
-    has_missing = (any(map(is_missing, column.objects())) for column in columns)
+    has_missing = (any(map(is_missing, column.to_objects())) for column in columns)
     place = next(
         (
             f", first in column {name!r}"

@@ -199,7 +199,7 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
                 kinds[j] = "category"
             # Later values of a stream might be neither amounts nor counts.
             elif kinds[j] == "real" and not in_stream:
-                kinds[j] = _choose_kind(columns[j].numbers(), summary, given)
+                kinds[j] = _choose_kind(columns[j].to_numbers(), summary, given)
         for j in findings:
             kinds[j] = "left out"
     # Rows in memory are a single chunk with the number 0.
@@ -268,7 +268,7 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
         blocks = _make_automatic_blocks(X, columns, names, kinds, given_positions)
         for _, spec, positions in blocks:
             for j in positions if spec.encoding == "real" else ():
-                values = X[:, j] if columns is None else columns[j].numbers()
+                values = X[:, j] if columns is None else columns[j].to_numbers()
                 value_counts[j] = ValueCounts.from_values(values)
     else:
         blocks = [
@@ -352,13 +352,13 @@ def _make_given_block(X, columns, j, name):
             f"columns. {column.remedy}"
         )
     if column.kind == "real":
-        observed = column.numbers()
+        observed = column.to_numbers()
         observed = observed[~np.isnan(observed)]
         n_distinct = np.unique(observed).size
         are_whole = np.array_equal(observed, np.floor(observed))
         if n_distinct == 0 or not are_whole or n_distinct > min(MAX_LEVELS, 0.5 * observed.size):
             return TableBlock("given", Gaussian(), np.array([j], np.intp))
-    entries = column.objects()
+    entries = column.to_objects()
     levels = column.categories
     if levels is None:
         levels = _sort_levels({value for value in entries if value is not None})
@@ -659,7 +659,7 @@ def _find_categories(X, columns, j, name):
         return list(np.unique(values[~np.isnan(values)]))
     if columns[j].categories is not None:
         return columns[j].categories
-    values = columns[j].objects()
+    values = columns[j].to_objects()
     try:
         distinct = {value for value in values if value is not None}
     except TypeError as error:

@@ -150,7 +150,7 @@ class Table:
                         columns[j], self.names[j], block.spec, is_new=is_new
                     )
                 else:
-                    encoded[:, j] = self._encode_objects(columns[j].objects(), block, i)
+                    encoded[:, j] = self._encode_objects(columns[j].to_objects(), block, i)
         encoded = self._hide_other_numbers(encoded)
         self._check_values(encoded)
         return encoded
@@ -366,7 +366,7 @@ class Table:
                     f"'given' lacks the columns {absent}. Pass a data frame with the columns "
                     f"{names}."
                 )
-            values = [columns[name].objects() for name in names]
+            values = [columns[name].to_objects() for name in names]
         else:
             X = dense(X) if sp.issparse(X) else np.asarray(X)
             if X.ndim != 2 or X.shape[1] not in (len(positions), len(self.names)):
@@ -438,7 +438,7 @@ class Table:
         if block.categories is None or code < len(block.categories[i]):
             return self.decode_column(j, [code])[0]
         if is_frame(X):
-            return to_python(list_columns(X)[j].objects()[row])
+            return to_python(list_columns(X)[j].to_objects()[row])
         return to_python(np.asarray(X[row], object)[j])
 
     def _decode_with_missing(self, j, values):
@@ -529,9 +529,9 @@ def _read_numbers(column, name, spec, *, is_new):
             f"take. {column.remedy}"
         )
     try:
-        return column.numbers()
+        return column.to_numbers()
     except (TypeError, ValueError) as error:
-        entries = column.objects()
+        entries = column.to_objects()
         # Show the first string, or if there is none the first entry.
         example = next((entry for entry in entries if isinstance(entry, str)), entries[0])
         if is_new:
