@@ -30,6 +30,8 @@ FIT_DELAY = 0.8
 POLISH_SCALE = 5.0
 POLISH_DELAY = 0.4
 POLISH_DECAY = 0.7
+# Number of passes for which temperature policies plan at most, if the fit may stop on convergence.
+_PLANNED_PASSES = 10.0
 
 
 # The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
@@ -98,9 +100,10 @@ class TemperedLDA(TopicEstimator):
         never. An evaluation costs about as much as a pass.
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
-        than this from one evaluation to the next, at the final temperature. A temperature given by
-        name then reaches 1 within 7.5 passes, whatever ``max_iter`` is. Step sizes do not depend on
-        ``max_iter``. With 0 the fit never stops early.
+        than this from one evaluation to the next, at the final temperature. Policies then plan
+        temperatures for at most 10 passes, even if ``max_iter`` is larger. A policy given by name
+        thus reaches T = 1 within 7.5 passes. Step sizes do not depend on ``max_iter``. With 0 the
+        fit never stops early.
     .. shared: tol (topics), total_samples, mean_change_tol, max_doc_update_iter, n_init, warm_start
     .. shared: n_jobs, verbose, verbose_interval, random_state
 
@@ -177,7 +180,8 @@ class TemperedLDA(TopicEstimator):
             extra_phases = [
                 make_polish_phase(self.max_iter, polish_step_sizes, _use_cvb0, _take_learned_prior)
             ]
-        # If topics are given as a start, T = 1 throughout, because "annealed" would destroy them.
+        # If a fit starts from topics of the user, T = 1 throughout, because annealing would destroy
+        # these topics.
         ignores_annealing = self.temperature == "annealed" and model.start is not None
         policy = make_policy(None if ignores_annealing else self.temperature)
         # A stream has no moves, and coordinate ascent averages no topics.
@@ -185,13 +189,14 @@ class TemperedLDA(TopicEstimator):
             data, engine, policy, step_sizes, n_passes=self.max_iter,
             moves=None if stream else self.moves, average=self.average if is_online else 0.0,
         )  # fmt: skip
-        # Temperature policies plan for at most 10 passes if the fit may stop on convergence. The
-        # pilot, which calibrates a learned temperature, has minibatches in any case.
+        # The pilot, which calibrates a learned temperature, has minibatches in any case.
         return replace(
             plan,
             phases=(*plan.phases, *extra_phases),
             stopping=replace(
-                plan.stopping, max_iter=self.max_iter + self.n_polish, planned_passes=10.0
+                plan.stopping,
+                max_iter=self.max_iter + self.n_polish,
+                planned_passes=_PLANNED_PASSES,
             ),
             pilot=Pilot(step_sizes, minibatches),
         )

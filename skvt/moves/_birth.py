@@ -1,9 +1,10 @@
 """Births: components learned on a sample of rows join the model [HS13 sec. 3.1].
 
-A birth has three phases in two passes:
+A *target* is a component that may be replaced, and *fresh* components replace it. A birth has three
+phases in two passes:
 
-1. *Collect* rows of a *target*, that is, of a component that may be replaced, during a pass.
-2. *Create* *fresh* components after the pass, by fitting a separate mixture to the collected rows.
+1. *Collect* rows of the target during a pass.
+2. *Create* fresh components after the pass, by fitting a separate mixture to the collected rows.
 3. *Adopt* the fresh components in the next pass, in which they compete for all rows.
 
 In the paper, a target is a single component, which stays beside the fresh components, and every
@@ -24,14 +25,14 @@ remove components. This module differs from the paper in five points:
   the fresh components.
 - If the exact bound of all data has not risen by the end of the second pass, the state before the
   pass is restored.
-- Births end when they only *tile*, that is, when several successive births gain few nats compared
-  with the number of rows. Without this rule, births would continue for a long time on data with a
-  thin or even density, which hardly has a best number of components.
+- A birth only *tiles* if it gains few nats compared with the number of rows. Births end when
+  several successive births only tile. Without this rule, births would continue for a long time on
+  data with a thin or even density, for which many numbers of components are about equally good.
 
 In a stream, all three phases happen within a batch, and a target is a single component. If other
-batches have rows of the target, the target stays, and new priors are also learned from its rows in
-other batches. If rows of later calls may still join the batch, births from a target wait until the
-rows that the target has got since the last births differ from its earlier rows.
+batches have rows of the target, the target stays, and new priors are also learned from these rows.
+If rows of later calls may still join the batch, births from a target wait until the rows that the
+target has got since the last births differ from its earlier rows.
 
 The exact bound of all data is known from the *memos* of the batches: the statistics and entropies
 of their last local steps.
@@ -83,11 +84,12 @@ from skvt.typing import Array, IndexArray
 # Maximum number of targets of a pass, as a share of the number of components. A single target is
 # always allowed.
 MAX_TARGET_SHARE = 0.5
-# A birth only tiles if it raises the bound by at most _MAX_TILING_GAIN_PER_ROW nats for each row of
-# the data, and by at most _MAX_TILING_GAIN nats. Its target then describes the rows nearly as well
-# as the fresh components. Births end after _MAX_TILING_BIRTHS successive births that only tile.
+# A birth only tiles if it raises the bound by no more than two limits, because its target then
+# describes the rows nearly as well as the fresh components. The first limit, in nats for each row.
 _MAX_TILING_GAIN_PER_ROW = 0.0025
+# The second limit, in nats.
 _MAX_TILING_GAIN = 10.0
+# Births end after this number of successive births that only tile.
 _MAX_TILING_BIRTHS = 5
 
 
@@ -334,8 +336,8 @@ class Birth(Move):
         # First fit fresh components under priors that are learned from the fresh and all other
         # components. If they raise the bound of the collected rows, but not the bound of all rows,
         # then fit fresh components under the priors of the model. ``model.for_target`` is not
-        # called, because components of the target with rows in other batches stay: beside a
-        # background component, for instance, fresh components need no second background.
+        # called, because the target stays if it has rows in other batches. For instance, fresh
+        # components need no second background beside a background component that stays.
         for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, births.tools, max_fresh, prior_sources, in_stream=True)
             result = self._fit_fresh_components(mixtures, target)
@@ -346,8 +348,8 @@ class Birth(Move):
                 max_added = self._max_components - kept_components.size
                 added_stats = select_smallest_components(model, result.stats, max_added)
                 decision = births.try_components(fresh_model, added_stats, kept_components)
-            only_raises_bound_of_its_rows = result.decision.is_accepted and not decision.is_accepted
-            needs_other_priors = result.learns_priors and only_raises_bound_of_its_rows
+            raises_only_bound_of_its_rows = result.decision.is_accepted and not decision.is_accepted
+            needs_other_priors = result.learns_priors and raises_only_bound_of_its_rows
             if not needs_other_priors or not other_stats.arrays[0].size:
                 break
         if not decision.is_accepted and len(state.memos) > 1 and result.one_component is not None:
@@ -364,8 +366,7 @@ class Birth(Move):
 def _compute_overlaps(memos: Memos, n_components: int) -> Array:
     """Return the entropy in nats that each merge of two components would lose, (K, K).
 
-    The matrix is symmetric. An entry is 0 if it is unknown, as are all entries before the first
-    memo.
+    The matrix is symmetric. Unknown entries are 0, as all entries are before the first memo.
     """
     merge_entropy_loss = memos.total().merge_entropy_loss if memos else None
     if merge_entropy_loss is None:
@@ -393,7 +394,8 @@ def _have_new_rows(
         assert stats is not None
         return stats
 
-    total_memo, new_stats = memos.total(), compute_stats(slice(n_judged, None))
+    total_memo = memos.total()
+    new_stats = compute_stats(slice(n_judged, None))
     # In the statistics of all rows, replace the memo of the batch by its first ``n_judged`` rows
     # with the responsibilities q.
     earlier = total_memo.plus(memos[key], sign=-1.0).stats

@@ -34,7 +34,7 @@ class Block(NamedTuple):
     # (D_b,): positions of the columns in the rows.
     columns: IndexArray
     # Number of given columns at the end of ``columns``. Given columns explain the other columns,
-    # have no distribution, and are the same in all blocks.
+    # and the model has no distribution of them. They are the same in all blocks.
     n_given: int = 0
 
     @property
@@ -112,9 +112,9 @@ class FamilyOfBlocks:
 
 
 class FitsOfBlocks(NamedTuple):
-    """Fits of rows under components that are fitted to one row each, their seed.
+    """Fits of rows under components, each of which is fitted to a single row, its seed.
 
-    A fit is an expected log density in nats, summed over blocks. The methods are those of
+    A fit is an expected log density in nats, summed over blocks. The class has the methods of
     :class:`~skvt.models.mixture.components.RowFits`.
     """
 
@@ -142,7 +142,7 @@ class FitsOfBlocks(NamedTuple):
 
 
 def _add_fits(fits_and_magnitudes: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """Return the sum over blocks of fits, and the sum of the magnitudes of their terms."""
+    """Return the sums over blocks of the fits, and of the magnitudes of their terms."""
     fits, magnitudes = zip(*fits_and_magnitudes, strict=True)
     return sum(fits), sum(magnitudes)
 
@@ -187,7 +187,7 @@ class Product(ConjugateComponent):
 
     @cached_property
     def _n_block_features(self) -> list[int]:
-        """The number of features of each block, which is counted for a row of zeros."""
+        """The number of features of each block, counted in the features of a row of zeros."""
         return [
             block.component.features(np.zeros((1, block.columns.size))).shape[1]
             for block in self.blocks
@@ -247,7 +247,7 @@ class Product(ConjugateComponent):
         return slices_of(self._n_block_features)
 
     def _convert_rows(self, X: Any) -> Any:
-        """Return rows X in the form that the blocks describe, in this class X itself.
+        """Convert rows X to the form that the blocks describe. This class returns X unchanged.
 
         A subclass that overrides this method must also override the methods that return rows.
         """
@@ -319,8 +319,8 @@ class Product(ConjugateComponent):
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
         """Return fits of rows projected onto directions, or None if no block can be projected.
 
-        ``directions`` is a function that finds the directions for the rows and weights of a block.
-        If only some blocks can be projected, the other blocks have the fits of unprojected rows.
+        ``directions(rows, weights)`` returns the projected rows of a block. If only some blocks can
+        be projected, the other blocks have the fits of unprojected rows.
         """
         pairs = list(self._split_rows(X))
         projected = [component.projected(X_b, weights, directions) for component, X_b in pairs]
@@ -340,10 +340,9 @@ class Product(ConjugateComponent):
         return np.concatenate(parts, axis=1)
 
     def completion(self, table: Array) -> Completion | None:
-        """Return a function that integrates out hidden values in all blocks, or None.
+        """Return a :class:`skvt.contracts.Completion`, which integrates out hidden values.
 
-        The function is :class:`skvt.contracts.Completion`. It is None if no block has a completion
-        under the ``table`` (K, P).
+        The result is None if no block has a completion under the ``table`` (K, P).
         """
         completions = []
         for block, columns, entries in zip(self.blocks, self._positions, self._slices, strict=True):
@@ -521,7 +520,7 @@ class Product(ConjugateComponent):
 class HolesOfBlocks:
     """Hidden values of rows in independent blocks, such as missing values.
 
-    The class implements :class:`skvt.contracts.HiddenValues`, the contract of hidden values.
+    The class implements the contract :class:`skvt.contracts.HiddenValues`.
     """
 
     # For each block with hidden values, its entries in sums of features, and its hidden values.
@@ -533,7 +532,7 @@ class HolesOfBlocks:
 
     def add_statistics(self, weighted_resp: Array, sums: Array) -> None:
         for entries, holes in self.parts:
-            # Let the block add to a separate array, so that compiled loops get a contiguous array.
+            # Compiled loops need a contiguous array, to which the block adds.
             sums_b = np.zeros((sums.shape[0], entries.stop - entries.start))
             holes.add_statistics(weighted_resp, sums_b)
             sums[:, entries] += sums_b
@@ -598,7 +597,7 @@ class ProductLearner:
 class ValuesLearner:
     """Learns the priors of the first two blocks of a product, whose other priors are fixed.
 
-    A product with only one block has no use for the second learner.
+    The second learner is ignored if the product has only one block.
     """
 
     # The learner of the first block, which describes values. If it is None, the prior is fixed.
