@@ -198,8 +198,8 @@ def require_describing_mixture(mixture, X, caller):
 def _compute_conditionals(rows, joint, columns, log_density):
     """Return the log density of each scored column given the others, (n_rows, n_scored).
 
-    ``columns`` are the scored columns, and ``log_density(rows, kept)`` returns log densities of the
-    ``kept`` columns.
+    ``columns`` are the scored columns, and ``log_density(rows, columns)`` returns log densities of
+    the columns.
     """
     n_columns = len(columns)
     log_densities = np.empty((len(rows), n_columns))

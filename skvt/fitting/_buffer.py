@@ -70,7 +70,7 @@ class Gathered:
 
         Parameters
         ----------
-        before : Gathered or None
+        gathered_before : Gathered or None
             The rows gathered before the call.
         X, weights, batch_id
             The rows of the call, (n, D), their weights (n,), and the id of the call or None.

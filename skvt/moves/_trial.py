@@ -161,11 +161,11 @@ def compete(
 
     Parameters
     ----------
-    begin : callable
-        ``begin(fresh_stats)`` returns a trial, and the statistics with which its updates begin.
+    make_trial : callable
+        ``make_trial(fresh_stats)`` returns a trial, and the statistics with which updates begin.
     fresh_stats : Stats
         The statistics of the fresh components.
-    before : float
+    bound_before : float
         The bound of all rows without the fresh components, in nats.
     max_updates : int
         Maximum number of updates of a trial.

@@ -3,7 +3,7 @@
 The bound of :class:`~skvt.models.hdp.HDP` needs only these sums of the documents' q(pi_d), the
 Dirichlet distributions of their topic proportions, whose parameters are theta_d. beta_k is the
 weight of topic k, and alpha beta is the prior of the proportions. A topic is in use in a document
-if its tokens exceed the share :data:`~skvt.models.hdp._model.MIN_USE` of its pseudo-count
+if its tokens exceed the share :data:`~skvt.models.hdp._model.MIN_USE_SHARE` of its pseudo-count
 alpha E[beta_k]. psi is the digamma function.
 """
 

@@ -497,7 +497,7 @@ class LDA:
     def _log_mixture(
         self, batch: DocumentBatch, proportions: Array, word_rows: Array, run: Run
     ) -> Array:
-        """Return the result of :meth:`log_predictive`, given ``topics`` of the batch's words."""
+        """Return the result of :meth:`log_predictive`, given ``topics`` of the batch words."""
         log_likelihoods = np.empty(batch.n_rows)
         run(kernels.write_mixture_log_likelihoods, SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, proportions, word_rows,

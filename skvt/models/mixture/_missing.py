@@ -361,10 +361,10 @@ def add_expected_features(
     Parameters
     ----------
     X : (n, D) rows relative to the centre, 0 where values are hidden
-    rows, starts, missing_columns, offsets : fields of :class:`Patterns`
+    rows, row_starts, missing_columns, column_starts : fields of :class:`Patterns`
     linear, precision : (K, D) b and (K, D, D) A
     inv_temps : (n,) or (1,) inverse temperatures
-    weighted : (n, K) weights of the rows in each component
+    weighted_resp : (n, K) weights of the rows in each component
     ordinal : None, or ordinal columns (J,) and means and variances (n, K, J) of their latent values
     with_linear : whether the features include x
     sums : (K, P) sums of features; changed

@@ -385,8 +385,8 @@ def _fit_latent_values(
     Parameters
     ----------
     X : (n, D) rows relative to the centre, 0 in place of missing and ordinal values
-    rows, starts, missing_columns, offsets : fields of :class:`Patterns`; rows of a group have the
-        same missing columns
+    rows, row_starts, missing_columns, column_starts : fields of :class:`Patterns`; rows of a group
+        have the same missing columns
     columns : (J,) ordinal columns
     low, high : (n, J) ends of the intervals
     linear, precision : (K, D) b and (K, D, D) A

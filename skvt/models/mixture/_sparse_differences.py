@@ -296,8 +296,8 @@ class SparseDifferences(Product):
     ) -> Array:
         """Draw the indicators of each row, and then its values.
 
-        ``draw(parameters)`` draws all values of the rows under one array of natural parameters.
-        Each indicator selects between a draw under separate and a draw under common parameters.
+        ``draw_rows(parameters)`` draws all values of the rows under one array of parameters. Each
+        indicator selects between a draw under separate and a draw under common parameters.
         """
         probabilities = self._append_exposure_column(self.family.indicators(lam))
         is_separate = rng.random((n_rows, probabilities.size)) < probabilities
