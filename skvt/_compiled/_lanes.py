@@ -264,8 +264,8 @@ def _emit_partial_sums(
     """Emit a loop that sums the products of each lane; return the vector of the sums of the lanes.
 
     ``emit_product(k)`` emits the products of the vector that begins at index k, for k = 0, LANES,
-    ... below ``width``. The partial sums are written to the array at the pointer ``sums``. The arrays
-    at the pointers ``pointers_to_fetch`` are meanwhile fetched into the caches.
+    ... below ``width``. The partial sums are written to the array at the pointer ``sums``. The
+    arrays at the pointers ``pointers_to_fetch`` are meanwhile fetched into the caches.
     """
     block_before, loop_block = builder.block, builder.append_basic_block("sums")
     block_after = builder.append_basic_block("after_sums")
