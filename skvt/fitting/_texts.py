@@ -272,7 +272,8 @@ temperature_ : float
 topic_labels_ : list of str or None
     Names of topics, which you may set as a list of all or as a dict of some. The other topics
     are named by their first three words. ``get_feature_names_out`` and
-    :func:`skvt.topic_table` show the names, and files keep them.
+    :func:`skvt.topic_table` show the names, and files keep them. Names stay at their indices in a
+    warm start, in which moves may exchange topics unless ``moves=()``.
 weight_concentration_ : ndarray of shape (2, K) or (K,)
     Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the parameters of the
     Dirichlet posterior q(w) of the weights, (K,).
