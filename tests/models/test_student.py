@@ -132,7 +132,7 @@ def test_slips_are_hardly_ever_drawn_as_seeds(kind):
     X = np.column_stack([X, np.full(len(X), np.nan)])
     weights = np.ones(len(X))
     component = make_student_t_component(make_gaussian_component(X, weights, kind, False)[0])
-    directions = partial(project_to_principal, number=2)
+    directions = partial(project_to_principal, n_directions=2)
     for fits in (component.row_fits(X), component.projected(X, weights, directions)):
         prepared = fits.prepare(np.arange(len(X)))
         seed = [int(np.argmin(slipped))]
