@@ -56,9 +56,10 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
     ``details`` are further arguments about the rows by name, such as covariates. ``in_stream``
     tells whether the method is ``partial_fit``.
 
-    Raise ValueError if the indexes of X and of the weights have the same labels in other orders.
+    Raise ValueError if indexes of X, weights and details have the same labels in other orders.
     """
-    require_order_of(X, sample_weight=sample_weight)
+    if sample_weight is not None or details:
+        require_order_of(X, sample_weight=sample_weight, **(details or {}))
     if reset:
         reader = replace(estimator._reader_class.from_estimator(estimator), in_stream=in_stream)
     else:
