@@ -41,7 +41,7 @@ from skvt.inference import (
 )
 from skvt.models.lda import LDA, DocumentRegression, SplitMerge
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import LARGEST, is_in_legal_range
+from skvt.readers.validation import LARGEST, is_in_legal_range, require_order_of
 from skvt.rows import (
     Documents,
     collect_details,
@@ -231,8 +231,12 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return pandas.DataFrame(coef, columns=self._covariates.columns.names)
 
     def _collect_details(self, X, covariates, allowed_topics):
-        """Return the details that are not None; raise TypeError if there are any for chunks X."""
+        """Return the details that are not None; raise TypeError if there are any for chunks X.
+
+        Raise ValueError if the index of a data frame has the labels of X in another order.
+        """
         details = collect_details(covariates, allowed_topics)
+        require_order_of(X, **details)
         if details:
             require_rows_in_memory(X, "A topic model with covariates or allowed_topics")
         return details

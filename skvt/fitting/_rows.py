@@ -58,7 +58,7 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
 
     Raise ValueError if indexes of X, weights and details have the same labels in other orders.
     """
-    if sample_weight is not None or details:
+    if sample_weight is not None:
         require_order_of(X, sample_weight=sample_weight, **(details or {}))
     if reset:
         reader = replace(estimator._reader_class.from_estimator(estimator), in_stream=in_stream)
