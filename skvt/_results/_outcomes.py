@@ -8,6 +8,7 @@ import warnings
 
 import narwhals.stable.v2 as nw
 import numpy as np
+from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
 from skvt._results._design import encode_values
@@ -157,9 +158,8 @@ def outcome_by_cluster(
         inverse_m = (cluster_shares[0].profiles ** 2).sum(axis=1)
         category_shares = pooled.estimate.clip(0.0, 1.0)
         variance = category_shares * (1.0 - category_shares) * inverse_m
-        low, high = make_share_intervals(
-            category_shares, variance, inverse_m, pooled.find_quantile(level)
-        )
+        quantile = student.ppf(0.5 + 0.5 * level, used_rows.size - 1)
+        low, high = make_share_intervals(category_shares, variance, inverse_m, quantile)
         columns["low"] = np.minimum(low.T.ravel(), columns["low"].clip(0.0, 1.0))
         columns["high"] = np.maximum(high.T.ravel(), columns["high"].clip(0.0, 1.0))
     new_names = {"component": "cluster", "term": "category", "effect": "mean"}

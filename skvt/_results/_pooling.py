@@ -75,10 +75,6 @@ class Pooled:
     # one fit has.
     agreement: Any
 
-    def find_quantile(self, level):
-        """Return the quantile of Student's t for intervals of probability ``level``, (Q, K)."""
-        return student.ppf(0.5 + 0.5 * level, self.degrees_of_freedom)
-
     def columns(self, level, names):
         """Return the columns of a table with a row for each component and term.
 
@@ -86,7 +82,7 @@ class Pooled:
         are the names of the Q terms, and ``level`` is the probability of the intervals.
         """
         n_terms, n_components = self.estimate.shape
-        half_width = self.find_quantile(level) * self.standard_error
+        half_width = student.ppf(0.5 + 0.5 * level, self.degrees_of_freedom) * self.standard_error
         return {
             "component": np.repeat(np.arange(n_components), n_terms),
             "term": list(names) * n_components,
