@@ -428,7 +428,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         A fit tries ``moves`` between passes, and averages the topics over the last passes, whose
         share of all passes is ``average``. A call of ``partial_fit`` does neither. ``moves_at`` are
         the shares of the passes after which :class:`MovesBetweenPasses` makes moves. If the fit may
-        stop before ``n_passes``, they are shares of the passes for which annealing plans.
+        stop before ``n_passes``, they are shares of the expected number of passes.
         """
         # As in scikit-learn, no warning says that the fit has not converged. Annealing plans for at
         # most 40 passes if the fit may stop before ``max_iter``.

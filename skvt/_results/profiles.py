@@ -153,7 +153,7 @@ def find_parts_that_differ(marginals, weights):
         centres, spreads = marginals_by_quantity[centre_name], marginals_by_quantity[spread_name]
         # Columns that have both quantities are at positions i of centres and j of spreads.
         columns, i, j = np.intersect1d(centres.columns, spreads.columns, return_indices=True)
-        centre, variance = (to_normal(centres.estimate[:, i]), spreads.estimate[:, j] ** 2)
+        centre, variance = to_normal(centres.estimate[:, i]), spreads.estimate[:, j] ** 2
         mean_centre = np.average(centre, axis=0, weights=weights)
         mean_variance = np.average(variance, axis=0, weights=weights)
         ratio = variance / mean_variance

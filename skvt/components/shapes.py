@@ -46,7 +46,7 @@ def prefer_counts(values, *, has_point_mass):
     reals, weights = np.unique(values, return_counts=True)
     counts = reals
     if has_point_mass:
-        reals, weights = (reals[reals > 0.0], weights[reals > 0.0])
+        reals, weights = reals[reals > 0.0], weights[reals > 0.0]
         counts = reals - 1.0
     if reals.size <= _MAX_COMPONENTS:
         return False

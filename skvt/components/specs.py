@@ -1149,7 +1149,7 @@ class Hurdle(ComponentSpec):
         # equality with the data.
         masses = tuple(np.full(n_columns, self.at, X.dtype).tolist())
         shift = 1.0 if self.encoding == "count" else 0.0
-        return (map_rows(X, partial(models.without_point_masses, masses, shift)), masses, shift)
+        return map_rows(X, partial(models.without_point_masses, masses, shift)), masses, shift
 
     def learner(self, component):
         """Return the learner of the prior of other values, see :class:`ComponentSpec`."""

@@ -71,7 +71,7 @@ class MovesBetweenPasses(ResumableMixin):
                 state.move_log.extend(records)
                 has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
-        # No move follows if the temperature stays above 1, or after the last of the passes.
+        # No move follows if the temperature stays above 1, or after the last pass with moves.
         stays_hot = inputs.policy.done and not inputs.policy.at_unit_temperature
         is_over = stays_hot or all(n < number for n in self._numbers[-1:])
         has_no_move_left = is_over or all(move.exhausted for move in self._moves)

@@ -514,7 +514,7 @@ class ChunkRows(BatchedRows):
         scopes_of_chunks = self.X.site.run_each(_compute_scopes, tasks)
         handles: dict[BatchSlice, BatchHandle] = {}
         for chunk, scopes in zip(new_slices, scopes_of_chunks, strict=True):
-            offset, n_rows = (int(self.X.offsets[chunk]), int(self.X.chunk_sizes[chunk]))
+            offset, n_rows = int(self.X.offsets[chunk]), int(self.X.chunk_sizes[chunk])
             for batch_slice, (scope, weights) in zip(new_slices[chunk], scopes, strict=True):
                 handles[batch_slice] = BatchHandle(batch_slice, offset, n_rows, scope, weights)
         fixed_handles = {key: handle for key, handle in handles.items() if key.seed is None}

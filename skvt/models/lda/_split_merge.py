@@ -140,7 +140,7 @@ class SplitMerge(ResumableMixin):
         splits = [splits[i] for i in split_order if exceeds(splits[i].gain, 0.0, **rounding)]
         # Topics of equal priors have the same number in ``kinds`` (K,).
         kinds = sample.model.prior_kinds()
-        # Tokens of each topic in the sample, compared with the tokens in all documents, scaled to
+        # Compare the tokens of each topic in the sample with its tokens in all documents, scaled to
         # the size of the sample.
         sampled_tokens = sample.batch.weights.astype(np.float64) @ tokens
         is_represented = sampled_tokens >= MIN_REPRESENTATION * counts.sum(axis=0) / sample.factor

@@ -308,9 +308,8 @@ class GaussianRowFits:
     ) -> tuple[Array, Array]:
         """Return fits of rows to seeds, and magnitudes of their terms, see :class:`RowFits`.
 
-        ``inner`` is z' z_s, ``square`` is |z|^2, ``seed_square`` is
-        |z_s|^2, and ``seed_added`` is z_s' A z_s. The results have the shape to which the arguments
-        broadcast.
+        ``inner`` is z' z_s, ``square`` is |z|^2, ``seed_square`` is |z_s|^2, and ``seed_added`` is
+        z_s' A z_s. The results have the shape to which the arguments broadcast.
         """
         kappa = self._kappa
         c = 1.0 - 1.0 / kappa
