@@ -137,6 +137,18 @@ def test_marginals_of_rates_have_the_quantiles_over_all_sizes(counts):
         assert rates.quantile(share)[0, 0] == pytest.approx(expected, rel=5e-3)
 
 
+def test_intervals_of_dispersions_cover_drawn_dispersions():
+    """With 1,000 rows, one size of the grid has nearly all of the probability."""
+    rng = np.random.default_rng(0)
+    dispersion = np.exp(rng.uniform(np.log(0.05), np.log(5.0), 200))
+    X = rng.poisson(5.0 * rng.gamma(1.0 / dispersion, dispersion, (1_000, 200))).astype(float)
+    component, lam = after(X, plain_component(200))
+    low, high = (component.marginals(lam)[1].quantile(p)[0] for p in (0.025, 0.975))
+    assert np.all(low < high)
+    # The standard error of the share is .015.
+    assert 0.9 < np.mean((low <= dispersion) & (dispersion <= high)) <= 1.0
+
+
 def log_evidence_of_equal_exposures(x, e, shape, rate):
     """Return the log of p(x | r_g) for each size, where all exposures are e."""
     a = 1.0 + NB_SIZES * rate / e

@@ -43,6 +43,10 @@ _NEGLIGIBLE_SHARE = 1e-9
 _MIN_LEARNED_SHARE = 1e-5
 # Number of bisections for the logarithm of a quantile.
 _N_BISECTIONS = 35
+# Limits (G + 1,) between the logarithms of adjacent dispersions 1 / SIZES, in ascending order.
+_LOG_DISPERSION_LIMITS = np.interp(
+    np.arange(SIZES.size + 1) - 0.5, np.arange(SIZES.size), -np.log(SIZES[::-1])
+)
 # Larger means of drawn counts are replaced by this number, because NumPy raises an error for very
 # large means. Rates of components without rows may be so large.
 _MAX_DRAWN_MEAN = 1e15
@@ -429,9 +433,17 @@ class NegativeBinomial(ExposureColumns):
             return np.exp(0.5 * (low + high))
 
         def dispersion_quantiles(p: float) -> Array:
-            # Dispersions ascend as sizes descend. Count the dispersions below the quantile.
-            index = (q.probability[..., ::-1].cumsum(axis=-1) < p).sum(axis=-1)
-            return (1.0 / SIZES[::-1])[np.minimum(index, SIZES.size - 1)]
+            # Dispersions ascend as sizes descend. The probability of each of them is spread evenly
+            # over the logarithms that are closer to it than to its neighbours.
+            probability = q.probability[..., ::-1]
+            below = probability.cumsum(axis=-1)
+            # The first dispersion at which the cumulative probability reaches p.
+            index = np.minimum((below < p).sum(axis=-1, keepdims=True), SIZES.size - 1)
+            excess = np.take_along_axis(below - p, index, axis=-1)
+            shares = 1.0 - excess / np.take_along_axis(probability, index, axis=-1)
+            positions = (index + shares.clip(0.0, 1.0))[..., 0]
+            limits = np.arange(SIZES.size + 1), _LOG_DISPERSION_LIMITS
+            return np.exp(np.interp(positions, *limits))
 
         return (
             Marginals("rate", columns, self.expected_rates(lam), rate_quantiles),
