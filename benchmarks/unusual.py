@@ -1,7 +1,8 @@
 """Do rows with errors rank among the most unusual rows, compared with other detectors?
 
-The tables are iris, wine, breast cancer and diabetes of scikit-learn, and two drawn tables of four
-clusters with numbers, categories and counts. One of twenty rows has errors:
+The tables are iris, wine, breast cancer and diabetes of scikit-learn, two drawn tables of four
+clusters with numbers, categories and counts, and a drawn table of 200 columns. One of twenty rows
+has errors:
 
 - ``shuffled``: all values are replaced by values of other rows, column by column;
 - ``slips``: one number is moved by four standard deviations, or a whole number to more than the
@@ -46,6 +47,14 @@ def drawn(seed, n=600):
     return pd.DataFrame(columns | {f"count {j}": counts[:, j] for j in range(2)})
 
 
+def wide(seed, n=400, d=200):
+    """Draw a table of four clusters that differ in about a third of many columns."""
+    rng = np.random.default_rng(seed)
+    means = 2.0 * rng.normal(size=(4, d)) * (rng.random(d) < 0.3)
+    numbers = means[rng.integers(4, size=n)] + rng.normal(size=(n, d))
+    return pd.DataFrame(numbers).add_prefix("number ")
+
+
 TABLES = {
     "iris": lambda: load_iris(as_frame=True).data,
     "wine": lambda: load_wine(as_frame=True).data,
@@ -53,6 +62,7 @@ TABLES = {
     "diabetes": lambda: load_diabetes(as_frame=True).data,
     "drawn 0": lambda: drawn(0),
     "drawn 1": lambda: drawn(1),
+    "wide": lambda: wide(0),
 }
 
 
@@ -88,7 +98,8 @@ def detectors(table):
     mixture = MemoizedDPMixture(random_state=0).fit(table)
     report = unusual_rows(mixture, table, n=len(table))
     return {
-        "unusual_rows": report.set_index("row")["score"].sort_index().to_numpy(),
+        # The report has the most unusual row first.
+        "unusual_rows": -np.argsort(report["row"].to_numpy()),
         "score_samples": -mixture.score_samples(table),
         "isolation forest": -IsolationForest(random_state=0).fit(X).score_samples(X),
         "local outlier factor": -LocalOutlierFactor().fit(X).negative_outlier_factor_,

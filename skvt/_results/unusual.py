@@ -10,6 +10,7 @@ from functools import partial, reduce
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.special import ndtr
 from sklearn.pipeline import Pipeline
 
 from skvt._results.topic_tables import import_pandas
@@ -51,7 +52,7 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     Returns
     -------
     pandas.DataFrame
-        The ``n`` rows with the largest score, the most unusual first:
+        The ``n`` most unusual rows, the most unusual first:
 
         - "row": position of the row in X.
         - "column": name of the column whose value fits the other values of the row worst. It is the
@@ -60,7 +61,8 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
         - "expected": the value that the other values of the row predict. It is the predictive mean
           of numbers and counts, and the most probable value of categories and binary columns.
         - "score": by how many nats the row is less probable than the average row of the
-          reference, see Notes.
+          reference. A row with a single improbable value may precede a row with a larger score,
+          see Notes.
 
     Raises
     ------
@@ -89,7 +91,13 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     average score of the reference is 0.
 
     The column at fault has the largest ``(log p(x_j) + 2 m_j) / 3 - log p(x_j | other values)``,
-    where m_j is the mean of log p(x_j) over the reference.
+    where m_j is the mean of log p(x_j) over the reference. Let f be this value, the largest of the
+    d columns of the row. Rows are in descending order of ``max(z |z| / 2, f - log d)``, where z is
+    the score minus the median of the reference, divided by the distance from this median to the
+    quantile of a normal distribution at one standard deviation. Both terms approximate the negative
+    log probability that an ordinary row is as unusual. The second term is larger for a row with a
+    single error in a table of many columns, because the scores of all rows vary more if there are
+    more columns.
 
     Components with less than 5 % of the rows are left out, or with less than half of the mean share
     if half of the mean share is less than 5 %. Otherwise a component that consists of a few errors
@@ -151,14 +159,20 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
         joint = log_density(encoded, columns)
         density = partial(log_density, kept_columns=columns)
         score = _calibrate_scores(encoded, n_reference, joint, density, raw_scores)
-        rows = n_before + stable_order(-score[n_before:])[:n]
-        worst_rows = encoded[rows]
-        # Find the column at fault in each row. The notes of the docstring have the formula.
         means = _compute_column_means(marginal[:n_reference])
+        # Only rows with a large score or an improbable value can be among the first n.
+        surprises = np.where(np.isnan(marginal), -np.inf, means - marginal).max(axis=1)
+        firsts = [stable_order(-values[n_before:])[:n] for values in (score, surprises)]
+        rows = n_before + np.union1d(*firsts)
+        # Find the column at fault in each row. The notes of the docstring have the formula.
         weighted = means + INDEPENDENT_FACTOR * (marginal[rows] - means)
-        faults = weighted - _compute_conditionals(worst_rows, joint[rows], columns, log_density)
-        is_missing = np.isnan(faults)
-        at_fault = np.array(columns)[np.where(is_missing, -np.inf, faults).argmax(axis=1)]
+        conditionals = _compute_conditionals(encoded[rows], joint[rows], columns, log_density)
+        faults = np.nan_to_num(weighted - conditionals, nan=-np.inf)
+        evidence = _compute_evidence(score[rows], score[:n_reference], faults)
+        first = stable_order(-evidence)[:n]
+        rows, faults = rows[first], faults[first]
+        worst_rows = encoded[rows]
+        at_fault = np.array(columns)[faults.argmax(axis=1)]
         # Predict the value of this column from the other values of the row.
         worst_rows[np.arange(len(rows)), at_fault] = np.nan
         expected = model.imputed(worst_rows, stats, workers.run)
@@ -168,7 +182,7 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     for position, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
         # Rows without values have no column at fault.
         fault = None, None, None
-        if not is_missing[position].all():
+        if np.isfinite(faults[position]).any():
             predicted = table.decode_column(j, expected[position, [j]])[0]
             fault = table.names[j], table.find_entry(X, rows_of_X, row, j), predicted
         table_rows.append((row, *fault, score[n_before + row]))
@@ -213,6 +227,17 @@ def _compute_conditionals(rows, joint, columns, log_density):
         others = log_density(incomplete_rows.reshape(-1, rows.shape[1]), columns)
         log_densities[:, column_range] = joint[:, None] - others.reshape(hidden.size, -1).T
     return log_densities
+
+
+def _compute_evidence(scores, reference_scores, faults):
+    """Return how clearly each row is unusual, in nats, (n_rows,); the Notes have the formula.
+
+    ``scores`` (n_rows,) are scores of rows, and ``faults`` (n_rows, n_scored) are the terms whose
+    maximum is the column at fault. They are -inf if the value is missing.
+    """
+    median, upper = np.quantile(reference_scores, [0.5, ndtr(1.0)])
+    z = (scores - median) / max(upper - median, np.finfo(float).tiny)
+    return np.maximum(z * abs(z) / 2.0, faults.max(axis=1) - np.log(faults.shape[1]))
 
 
 def _report_columns(columns, name):
