@@ -863,7 +863,8 @@ class NegativeBinomial(_Counts):
     dispersion_prior : "auto", array-like of shape (16,), or None, default="auto"
         Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``, the same for all
         columns. None makes them equal. "auto" starts with equal probabilities and learns them at
-        the maximum of the bound. Each is at least a hundred thousandth of the largest.
+        the maximum of the bound plus the log of a prior that pulls them towards equal
+        probabilities with the weight of eight columns.
 
     See Also
     --------

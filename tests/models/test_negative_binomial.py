@@ -90,7 +90,10 @@ def log_marginal_of_sizes(x, e, shape, rate, typical):
 
 
 def test_learned_probabilities_of_dispersions_maximise_the_evidence():
-    """Steps of EM find the maximum of the sum of log evidences."""
+    """Steps of EM find the maximum of the sum of log evidences and of the log prior.
+
+    The prior is the density Dirichlet(1.5, ..., 1.5), which counts as half a column for each size.
+    """
     X = exposed(60)
     X[:, 2] = 2.5
     component = component_for(X)
@@ -104,15 +107,16 @@ def test_learned_probabilities_of_dispersions_maximise_the_evidence():
     share = np.full(16, 1.0 / 16.0)
     for _ in range(5_000):
         posterior = np.exp(logs - logs.max(axis=1, keepdims=True)) * share
-        share = (posterior / posterior.sum(axis=1, keepdims=True)).mean(axis=0)
-    best = logsumexp(logs, b=share, axis=1).sum()
+        share = (posterior / posterior.sum(axis=1, keepdims=True)).sum(axis=0) + 0.5
+        share /= share.sum()
+    best = logsumexp(logs, b=share, axis=1).sum() + 0.5 * np.log(share).sum()
     sums = np.stack([component.features(part).sum(axis=0) for part in parts])
     learner = SizesLearner()
     for _ in range(30):
         component = learner.learn_prior(component, sums)
     learned = learner.learned_values(component)["dispersion_prior"][::-1]
     assert learned.sum() == pytest.approx(1.0)
-    found = logsumexp(logs, b=learned, axis=1).sum()
+    found = logsumexp(logs, b=learned, axis=1).sum() + 0.5 * np.log(learned).sum()
     assert best - 0.02 < found < best + 1e-9
 
 

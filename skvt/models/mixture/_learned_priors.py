@@ -120,6 +120,17 @@ class Ascent:
         )
 
 
+class PenalizedAscent(Ascent):
+    """Base of learners whose steps raise the sum of F and `log_density`."""
+
+    def learn_prior(self, component: Any, sums: Array) -> Any:
+        """Return the component with a prior of higher evidence; see :class:`PriorLearner`."""
+        # The steps raise F plus the log density. Undo them if they lower F itself.
+        improved = super().learn_prior(component, sums)
+        evidence, old_evidence = (_compute_log_evidence(c, sums) for c in (improved, component))
+        return improved if evidence > old_evidence else component
+
+
 def _compute_log_evidence(component: Any, sums: Array) -> float:
     """Return the log evidence F of all rows in nats, without the base measure.
 
@@ -180,7 +191,7 @@ def _find_root(function: Callable[[float], float], limits: tuple[float, float]) 
 
 @in_files("models.DirichletLearner")
 @dataclass(frozen=True)
-class DirichletLearner(Ascent):
+class DirichletLearner(PenalizedAscent):
     """Learns the concentrations of Dirichlet priors."""
 
     # Name of the learned parameter, under which `learned_values` returns it.
@@ -211,13 +222,6 @@ class DirichletLearner(Ascent):
         # Sum the entries of each Dirichlet, from its first position on.
         totals = np.add.reduceat(component.prior.ravel(), np.cumsum(sizes) - sizes)
         return self.with_parameters(component, np.repeat(np.log(totals / sizes), sizes))
-
-    def learn_prior(self, component: Any, sums: Array) -> Any:
-        """Return the component with a prior of higher evidence; see :class:`PriorLearner`."""
-        # The steps raise F plus the log density. Undo them if they lower F itself.
-        improved = super().learn_prior(component, sums)
-        evidence, old_evidence = (_compute_log_evidence(c, sums) for c in (improved, component))
-        return improved if evidence > old_evidence else component
 
     def log_density(self, component: Any) -> float:
         """Return the sum of ``<alpha, E_1[log phi]> - A(alpha)`` over pseudo-components, in nats.

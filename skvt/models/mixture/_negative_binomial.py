@@ -18,7 +18,7 @@ from scipy.special import betainc, betaincinv
 from skvt._compiled import gammaln_array as gammaln
 from skvt._compiled import jit
 from skvt.files import PRIOR, in_files
-from skvt.models.mixture._learned_priors import Ascent
+from skvt.models.mixture._learned_priors import PenalizedAscent
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._sizes import SIZES, QGivenSizes, SizesAndRates, betaln
 from skvt.models.mixture.components import ExposureColumns, separate_missing
@@ -43,6 +43,9 @@ _NEGLIGIBLE_SHARE = 1e-9
 _MIN_LEARNED_SHARE = 1e-5
 # Number of bisections for the logarithm of a quantile.
 _N_BISECTIONS = 35
+# Number of columns with equal probabilities of all sizes that the prior of learned probabilities
+# counts as. Without it, few columns and components make intervals of dispersions too narrow.
+_N_PSEUDO_COLUMNS = 8.0
 # Limits (G + 1,) between the logarithms of adjacent dispersions 1 / SIZES, in ascending order.
 _LOG_DISPERSION_LIMITS = np.interp(
     np.arange(SIZES.size + 1) - 0.5, np.arange(SIZES.size), -np.log(SIZES[::-1])
@@ -610,7 +613,7 @@ def _log_densities_by_size(
 
 @in_files("models.SizesLearner")
 @dataclass(frozen=True)
-class SizesLearner(Ascent):
+class SizesLearner(PenalizedAscent):
     """Learns the prior probabilities of sizes, which are the same for all columns."""
 
     def learned_values(self, component: Any) -> dict[str, Any]:
@@ -630,9 +633,16 @@ class SizesLearner(Ascent):
         return component.with_size_probabilities(probabilities)
 
     def step(self, component: Any, sums: Array) -> Array:
-        """Return logarithms of posterior probabilities, averaged over components and columns."""
+        """Return logarithms of posterior probabilities, averaged over components and columns.
+
+        The average includes ``_N_PSEUDO_COLUMNS`` columns with equal probabilities.
+        """
         lam = component.natural_parameters(sums)
         # (K, D, G): q of the size of each component and column.
         probability = component.family.condition_on_sizes(lam).probability
-        mean = probability.reshape(-1, probability.shape[-1]).mean(axis=0)
-        return np.log(np.maximum(mean, _MIN_LEARNED_SHARE))
+        totals = probability.sum(axis=(0, 1)) + _N_PSEUDO_COLUMNS / SIZES.size
+        return np.log(np.maximum(totals / totals.sum(), _MIN_LEARNED_SHARE))
+
+    def log_density(self, component: Any) -> float:
+        """Return the log density of probabilities under a Dirichlet, up to a constant, in nats."""
+        return _N_PSEUDO_COLUMNS * float(self.parameters(component).mean())
