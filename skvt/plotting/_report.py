@@ -60,7 +60,8 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     TypeError
         If the mixture is of another class, such as a pipeline, or X is a collection of Dask.
     ValueError
-        If ``n_clusters`` is illegal, or if components were not joined and it is not None.
+        If ``n_clusters`` is illegal, if components were not joined and it is not None, or if all
+        rows of X belong to the background.
 
     See Also
     --------
@@ -105,6 +106,11 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     title = f"{n_shown} {plural_kind} of {n_rows:,} rows"
     # Rows of the background, which belong to no cluster, have the label -1.
     in_background = labels < 0
+    if in_background.all():
+        raise ValueError(
+            f"All {n_rows} rows of X belong to the background, so that no {profiles.kind} can be "
+            "described. Pass rows that resemble those of fit."
+        )
     # The probability of the most probable cluster of each row that is not in the background.
     largest = probabilities[~in_background].max(axis=1)
     body = [

@@ -183,6 +183,17 @@ def test_the_suggested_call_for_a_pipeline_works(tmp_path):
     skvt.cluster_report(pipeline[-1], pipeline[:-1].transform(rows), tmp_path / "report.html")
 
 
+def test_rows_of_the_background_alone_are_refused(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(size=(300, 2)), rng.uniform(-40.0, 40.0, (60, 2))])
+    mixture = skvt.MemoizedDPGMM(background=True, random_state=0).fit(X)
+    far = X[mixture.labels_ < 0]
+    assert len(far) > 30
+    with pytest.raises(ValueError, match=r"All \d+ rows of X belong to the background"):
+        skvt.cluster_report(mixture, far, tmp_path / "report.html")
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_report_has_as_many_clusters_as_the_user_says(tmp_path):
     rows = np.random.default_rng(0).normal(np.repeat([0.0, 20.0, 60.0], 40)[:, None], size=(120, 2))
     mixture = skvt.MemoizedDPGMM(random_state=0).fit(rows)
