@@ -96,12 +96,12 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         whole numbers with two to six distinct values belong to Categorical, and whole numbers from
         0 on belong to NegativeBinomial ("counts") if it describes them better, unless there are
         ``given`` columns. Numbers with a point mass belong to a Hurdle of a Gaussian ("hurdles") or
-        of counts ("zeros and counts"). Few zeros are a point mass, too, if the other values are
-        amounts, which are much better in logarithms ("amounts"). The columns of a sparse matrix
-        belong to Multinomial ("counts"). In parentheses are the names of the blocks. Dates are left
-        out, also as text, and so are columns without information, see ``table_report_``. In a
-        stream, constant columns and identifiers are kept, because later rows may vary; only
-        identifiers that number the rows are left out.
+        of counts ("zeros and counts", or "counts from one" if the smallest is 1). Few zeros are a
+        point mass, too, if the other values are amounts, which are much better in logarithms
+        ("amounts"). The columns of a sparse matrix belong to Multinomial ("counts"). In parentheses
+        are the names of the blocks. Dates are left out, also as text, and so are columns without
+        information, see ``table_report_``. In a stream, constant columns and identifiers are kept,
+        because later rows may vary; only identifiers that number the rows are left out.
 
         A point mass is a frequent value of a column of at least 30 values. If it is zero, the
         smallest or the largest value, it makes up more than a tenth of the values, and is more than

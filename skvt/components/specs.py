@@ -1063,9 +1063,11 @@ class Hurdle(ComponentSpec):
     ----------
     component : ComponentSpec
         Component of the other values, which are real numbers or counts. A component of counts
-        describes the count minus 1.
+        describes the count minus ``at`` minus 1.
     at : float or array-like of shape (n_columns,), default=0
-        The point mass of all columns, or of each column; for counts it must be 0.
+        The point mass of all columns, or of each column. For counts it is the smallest count of
+        all columns, such as 1 for numbers of purchases, and smaller counts of later rows count as
+        this number.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values carry information, see :class:`Gaussian`.
 
@@ -1109,11 +1111,14 @@ class Hurdle(ComponentSpec):
         Raise ValueError for illegal point masses.
         """
         at = np.asarray(self.at, np.float64)
-        is_legal = not at.any() if self.encoding == "count" else np.isfinite(at).all()
-        if not is_legal or at.shape not in ((), (len(columns),)):
+        is_legal = np.isfinite(at).all() and at.shape in ((), (len(columns),))
+        if self.encoding == "count":
+            is_legal = is_legal and at.ndim == 0 and at >= 0.0 and at == np.floor(at)
+        if not is_legal:
             raise ValueError(
                 "The 'at' parameter must be a finite number, or an array of shape (n_columns,) = "
-                f"({len(columns)},) of them; for counts it must be 0. Got {self.at!r} instead."
+                f"({len(columns)},) of them; for counts it must be a whole number >= 0. Got "
+                f"{self.at!r} instead."
             )
         inner_spec = self.component.for_columns(columns, positions_of)
         return Hurdle(inner_spec, self.at, missing=self.missing)
@@ -1143,13 +1148,13 @@ class Hurdle(ComponentSpec):
         """Return rows of the other values, the point masses, and the shift of the other values.
 
         In these rows, values at the point mass are missing, and the shift is subtracted from all
-        other values: 1 for counts, which are then counts from 0 on.
+        other values: ``at + 1`` for counts, which are then counts from 0 on.
         """
         n_columns = X.shape[1] - (0 if given is None else given.n_columns)
         # Point masses are rounded to the precision of the data, because they are compared for
         # equality with the data.
         masses = tuple(np.full(n_columns, self.at, X.dtype).tolist())
-        shift = 1.0 if self.encoding == "count" else 0.0
+        shift = float(self.at) + 1.0 if self.encoding == "count" else 0.0
         return map_rows(X, partial(models.without_point_masses, masses, shift)), masses, shift
 
     def learner(self, component):

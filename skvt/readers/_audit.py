@@ -144,8 +144,8 @@ class ColumnSummary(NamedTuple):
     is_identifier: bool = False
     # Whether the values are whole numbers, with 2 to ``MAX_LEVELS`` distinct values.
     has_few_values: bool = False
-    # Whether the values are whole numbers, 0 is the smallest, more than ``MAX_LEVELS`` of them are
-    # distinct, and the column is no identifier.
+    # Whether the values are whole numbers, 0 or 1 is the smallest, more than ``MAX_LEVELS`` of them
+    # are distinct, and the column is no identifier.
     may_be_counts: bool = False
     # Whether the column is an identifier whose numbers fill their range, as numbers of rows do.
     has_row_numbers: bool = False
@@ -184,7 +184,7 @@ class ColumnSummary(NamedTuple):
         range_size = np.ptp(distinct) + 1.0
         has_row_numbers = is_identifier and distinct.size >= _MIN_DISTINCT_SHARE * range_size
         has_few_values = 1 < distinct.size <= MAX_LEVELS
-        has_range_of_counts = distinct[0] == 0.0 and distinct[-1] <= _MAX_COUNT
+        has_range_of_counts = distinct[0] in (0.0, 1.0) and distinct[-1] <= _MAX_COUNT
         may_be_counts = has_range_of_counts and distinct.size > MAX_LEVELS and not is_identifier
         return cls(
             _sample_values(values), is_identifier, has_few_values, bool(may_be_counts),

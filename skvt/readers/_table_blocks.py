@@ -49,6 +49,8 @@ _AUTOMATIC_BLOCKS = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
                      "amount": ("amounts", lambda: Hurdle(Gaussian("auto", log="auto"))),
                      "count": ("counts", NegativeBinomial),
                      "zeros and count": ("zeros and counts", lambda: Hurdle(NegativeBinomial())),
+                     "count from one": ("counts from one",
+                                        lambda: Hurdle(NegativeBinomial(), at=1)),
                      "category": ("categories", Categorical),
                      "binary": ("flags", Bernoulli)}  # fmt: skip
 # A value is a point mass if its share of the column's values exceeds a minimum share, and its count
@@ -233,12 +235,22 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
 
 
 def _choose_kind(numbers, summary, given):
-    """Return how "auto" reads numbers: as "real", "amount", "count" or "zeros and count".
+    """Return how "auto" reads numbers, as a key of ``_AUTOMATIC_BLOCKS``.
 
     ``summary`` is the :class:`ColumnSummary` of the numbers.
     """
     observed = numbers[~np.isnan(numbers)]
-    if observed.size < MIN_ROWS or observed.min() != 0.0:
+    if observed.size < MIN_ROWS or observed.min() not in (0.0, 1.0):
+        return "real"
+    if observed.min() == 1.0:
+        # Numbers such as those of purchases. Larger numbers, of which few are 1, stay in the block
+        # in which Gaussians model correlations.
+        min_share, _ = _MASS_LIMITS_AT_END
+        may_be_counts = summary.may_be_counts and np.mean(observed == 1.0) > min_share
+        if may_be_counts and given is None:
+            numbers = observed - 1.0
+            if any(has_distribution_of_counts(numbers, has_point_mass=p) for p in (False, True)):
+                return "count from one"
         return "real"
     value_counts = ValueCounts.from_values(observed)
     point_mass, separate_zeros = value_counts.point_mass, value_counts.has_separate_zeros
@@ -533,7 +545,7 @@ def _explain_reading(X, columns, kinds):
             reason = f"2 to {MAX_LEVELS} distinct whole numbers"
         elif kind == "amount":
             reason = "amounts, some of them zero"
-        elif kind in ("count", "zeros and count"):
+        elif kind in ("count", "zeros and count", "count from one"):
             reason = "counts, by their distribution"
         reasons.append(reason)
     return tuple(reasons)

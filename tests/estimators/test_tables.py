@@ -249,7 +249,8 @@ def test_streams_take_categories_from_the_first_batch():
         ([("a", Hurdle(Categorical()), ["size"])], {}, "real numbers or counts"),
         ([("a", Hurdle(Gaussian(missing="informative")), ["size"])], {}, "Set 'missing' of the Hu"),
         ([("a", Hurdle(Gaussian(), at=[0.0, 1.0]), ["size"])], {}, r"\(n_columns,\) = \(1,\)"),
-        ([("a", Hurdle(Poisson(), at=1), ["count"])], {}, "for counts it must be 0"),
+        ([("a", Hurdle(Poisson(), at=-1), ["count"])], {}, "for counts it must be a whole number"),
+        ([("a", Hurdle(Poisson(), at=0.5), ["count"])], {}, "for counts it must be a whole number"),
         ([("a", Poisson(exposure="count"), ["count"])], {}, "to no component. Got 'count'"),
         ([("a", NegativeBinomial(exposure="no"), ["count"])], {}, "columns of 'a' are not in X"),
         ([("a", Poisson(exposure="size"), ["count"])], {"size": 0.0},
@@ -866,3 +867,46 @@ def test_the_remedy_for_text_in_new_rows_does_not_change_the_fit(column, said):
     listed = MemoizedDPMixture(components=[("all", Gaussian(), [column])])
     with pytest.raises(ValueError, match=r"Use Categorical\(\) for this column"):
         listed.fit(new)
+
+
+@pytest.fixture(scope="module")
+def purchases():
+    """Numbers of purchases from 1 on, and days since the last one, of two kinds of customers."""
+    rng = np.random.default_rng(0)
+    is_frequent = rng.random(400) < 0.4
+    number = 1.0 + rng.poisson(np.where(is_frequent, 9.0, 0.4))
+    return pd.DataFrame({"number": number, "days": rng.normal(np.where(is_frequent, 5, 50), 6.0)})
+
+
+def test_counts_from_one_are_recognised(purchases):
+    mixture = MemoizedDPMixture(random_state=0).fit(purchases)
+    assert mixture.n_components_ == 2
+    (_, spec, columns), *_ = [block for block in mixture.blocks_ if block[0] == "counts from one"]
+    assert spec.at == 1 and list(columns) == ["number"]
+    # Few ones among large numbers are no reason to leave the block of correlated numbers.
+    large = purchases.assign(number=np.maximum(1.0, purchases["number"] ** 4 - 1.0) + 30.0)
+    large.loc[0, "number"] = 1.0
+    blocks = MemoizedDPMixture(random_state=0).fit(large).blocks_
+    assert "counts from one" not in [name for name, *_ in blocks]
+
+
+def test_a_hurdle_at_one_is_a_hurdle_at_zero_of_the_counts_minus_one(purchases):
+    def fit(table, at):
+        blocks = [
+            ("number", Hurdle(Poisson(), at=at), ["number"]),
+            ("days", Gaussian("diag"), ["days"]),
+        ]
+        return MemoizedDPMixture(components=blocks, random_state=0).fit(table)
+
+    shifted = purchases.assign(number=purchases["number"] - 1.0)
+    at_one, at_zero = fit(purchases, 1), fit(shifted, 0)
+    assert at_one.elbo_ == at_zero.elbo_
+    unknown = purchases.assign(number=np.nan)
+    np.testing.assert_allclose(
+        at_one.impute(unknown)["number"], at_zero.impute(unknown)["number"] + 1.0
+    )
+    draws, _ = at_one.sample(500)
+    assert draws["number"].min() == 1.0
+    # A smaller count than the smallest count of the model counts as the smallest count.
+    zeros, ones = (purchases.assign(number=value) for value in (0.0, 1.0))
+    np.testing.assert_array_equal(at_one.score_samples(zeros), at_one.score_samples(ones))
