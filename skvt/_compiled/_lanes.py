@@ -88,10 +88,10 @@ def draw_from_products(
     """Draw k with probability proportional to ``first[k] * second[k] * third[k]``.
 
     Return k and the sum of the products. The arrays are float32 and have the same length, a
-    multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k and
-    then the vector of k. ``sums`` is scratch for the partial sums of the lanes. The array
-    ``upcoming``, which the next draw needs, is meanwhile fetched into the caches. The order
-    of summation is the same on all processors.
+    multiple of LANES. The random ``number`` in [0, 1) determines first the lane of k and then the
+    vector of k. ``sums`` is scratch for the partial sums of the lanes. Meanwhile ``upcoming``, an
+    array that the next draw needs, is fetched into the caches. The order of summation is the same
+    on all processors.
     """
 
     # numba calls this function with types as arguments. It calls ``codegen``, which emits the
@@ -148,9 +148,9 @@ def draw_from_members(
 ) -> Any:
     """Draw m with probability proportional to ``weights[begin + m] * values[members[begin + m]]``.
 
-    Return m in 0, ..., ``width``, and the sum of all products and ``others``. ``width`` is a
-    multiple of LANES. The number ``others`` stands for all outcomes besides the members: the result
-    m = ``width`` has a probability proportional to ``others``.
+    Return m, and the sum of all products and ``others``. The members are m = 0, ..., ``width`` - 1,
+    where ``width`` is a multiple of LANES. The result m = ``width`` stands for all other outcomes,
+    and has a probability proportional to the number ``others``.
 
     ``numbers`` is the tuple (begin, width, special, special_weight, special_value, others, number).
     For the member ``special``, ``special_weight`` is subtracted from the weight, and
@@ -294,10 +294,10 @@ def _emit_lane_draw(
 ) -> tuple[Any, Any, Any, Any]:
     """Emit the draw of a lane by ``number`` in [0, 1), given the sums of the lanes.
 
-    If the number ``others`` is given, it is drawn like a further lane after the last. The total is
-    the sum of all lanes and ``others``, and the target is ``number`` times the total. Return
-    the drawn lane, the target minus the sums of the lanes before the drawn lane, the total, and
-    whether ``others`` is drawn.
+    ``others`` is the sum of an additional lane after the last lane; None without this lane. The
+    total is the sum of all lanes, and the target is ``number`` times the total. Return the drawn
+    lane, the target minus the sums of the lanes before the drawn lane, the total, and whether the
+    additional lane is drawn.
     """
 
     def shift_lanes(x: Any, distance: int) -> Any:
@@ -321,8 +321,8 @@ def _emit_lane_draw(
     is_passed = builder.fcmp_ordered(">=", _broadcast(builder, _float32_vector, target), cumulative)
     is_passed = builder.bitcast(is_passed, ir.IntType(LANES))
     lane = builder.zext(builder.ctpop(is_passed), _int64)
-    # If the target is not below the sum of all lanes, the count is LANES. ``others`` is then drawn
-    # or, without ``others``, rounding is the cause. Take the last lane in both cases.
+    # If the count is LANES, the additional lane is drawn or, without this lane, rounding is the
+    # cause. Take the last lane in both cases.
     is_below_last = builder.icmp_signed("<", lane, _last_lane)
     is_other = builder.icmp_signed(">", lane, _last_lane)
     lane = builder.select(is_below_last, lane, _last_lane)

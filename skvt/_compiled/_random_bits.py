@@ -174,11 +174,12 @@ def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint6
     are below p, and each of the n - i larger numbers is below p with probability (p - x) / (1 - x).
     Otherwise the numbers below p are among the i - 1 numbers below x, each of which is above p with
     probability (x - p) / x. In both cases a binomial variate of fewer trials remains to be drawn.
-    With i about n p, the expected value of this variate is about sqrt(n p). After a few rounds the
-    expected value is so small that a sequential search is fast.
+
+    With i about n p, the expected value of the remaining variate is about sqrt(n p). After a few
+    rounds it is so small that a sequential search is fast.
     """
-    # In each round, the result is ``successes`` plus ``sign`` times a binomial variate of the
-    # present n and p.
+    # In each round, the result is ``successes + sign * y`` with a binomial variate y of the present
+    # n and p.
     successes, sign = 0.0, 1.0
     for _ in range(MAX_TRIES):
         # Count failures instead of successes if there are fewer failures.
@@ -229,8 +230,8 @@ def resample(weights: Array, offset: float, parents: IndexArray) -> None:
     cumulative, parent = 0.0, -1
     for i in range(n_particles):
         target = (i + offset) * step
-        # Go on until the cumulative weight exceeds the target. Rounding must not lead beyond the
-        # last particle, nor to no particle.
+        # Go on until the cumulative weight exceeds the target, but at least to the first and at
+        # most to the last particle, whatever the rounding errors.
         while (cumulative <= target and parent < n_particles - 1) or parent < 0:
             parent += 1
             cumulative += weights[parent]
@@ -254,9 +255,9 @@ def draw_gammas_exactly(
     2. the gamma variates, which are written;
     3. and 4. scratch.
 
-    Row 0 of ``bit_scratch`` (2, N) has random bits: the second number of ``make_uniform_pair`` of
-    these bits is the number by which the first proposal is tested. The other row, and the first two
-    rows of ``int_scratch``, are scratch.
+    Row 0 of ``bit_scratch`` (2, N) has random bits, from which ``make_uniform_pair`` makes the
+    number that tests the first proposal, its second number. The other row, and the first two rows
+    of ``int_scratch``, are scratch.
     """
     shapes, normals, out, proposals = doubles[0], doubles[1], doubles[2], doubles[3]
     open_shapes, bits, open_bits = doubles[4], bit_scratch[0], bit_scratch[1]

@@ -3,7 +3,8 @@
 Every thread calls the same compiled function with the same arguments. The function *claims* the
 next few items of the loop, such as rows, until no item is left: an atomic addition to a counter,
 which the threads share, gives the items to this thread alone. The threads thus end together, and
-the interpreter handles one call per thread, for any number of items. The compiled function is
+the interpreter handles one call per thread for any number of items. The compiled function has the
+form
 
     for i in claim_items(counter, SIZE, n):
         ...
@@ -14,8 +15,8 @@ depend on other items.
 Threads can also share several loops, each of which needs the results of the loops before. Every
 thread then calls a Python function, which calls a compiled function for each loop, with one counter
 for each loop. After each loop the Python function calls :func:`wait_for_items`, which waits for the
-other threads a little. If the result is False, the Python function calls the compiled function of
-this loop again, because items may be left.
+other threads a little. If the result is False, items may be left, and the Python function calls the
+compiled function of the same loop again.
 """
 
 import os
@@ -34,9 +35,8 @@ from skvt.typing import IndexArray, T, Whole
 # interrupt, such as Ctrl-C, between calls.
 MAX_CLAIMS = 2000
 # Number of entries of a counter. The *calling thread* is the thread of the user's call; the other
-# threads are *helpers*. Helpers get the same counters with one more entry at the end. The last
-# counter of a helper thus has more than COUNTER_SIZE entries, by which :func:`claim_items`
-# recognises a helper.
+# threads are *helpers*. The array of counters of a helper has one more entry at the end, so that
+# its last counter has more than COUNTER_SIZE entries. :func:`claim_items` recognises helpers by it.
 COUNTER_SIZE = 16
 # Index, within a counter, of the number of claimed items.
 _CLAIMED_INDEX = 0
@@ -115,10 +115,9 @@ def wait_for_items(counter: IndexArray, n: int) -> bool:
 def claim_items(counter: IndexArray, claim_size: Whole, n: int) -> Iterator[int]:
     """Claim ``claim_size`` of n items at a time, up to MAX_CLAIMS times, and yield each item.
 
-    A helper that finds no item left delays its return until shortly after all items are finished,
-    or until :func:`wait_for_items` stops waiting. The calling thread thus returns to the
-    interpreter first. Otherwise a helper could hold the lock of the interpreter, and the calling
-    thread would have to sleep until it gets the lock.
+    If no item is left, a helper delays its return until shortly after all items are finished, or
+    until :func:`wait_for_items` stops waiting. The calling thread thus returns to the interpreter
+    first. Otherwise it might have to sleep until a helper releases the lock of the interpreter.
     """
     for _ in range(MAX_CLAIMS):
         start = _fetch_and_add(counter, _CLAIMED_INDEX, claim_size)
@@ -163,10 +162,10 @@ class SharedLoop(list[tuple[Any, ...]]):
     n : int
         Number of items of the loop, or of the last of several loops.
     size : int
-        Number of items of a claim in this loop.
+        Number of items that a thread claims at a time.
     *args
-        Arguments of the function, except the last. The last argument is the counter of the loop.
-        If there are several loops, it is an array of all counters, one after the other.
+        Arguments of the function, except the last. The last argument is the counter of the loop,
+        or an array of the counters of all loops, one after the other.
     n_loops : int, default=1
         Number of loops of the function.
     """
@@ -176,8 +175,8 @@ class SharedLoop(list[tuple[Any, ...]]):
         # The counters of all loops, and the additional last entry, which only helpers get.
         counters = np.zeros(COUNTER_SIZE * n_loops + 1, np.int64)
         self._last_counter = counters[-COUNTER_SIZE - 1 :]
-        # A call claims at most size * MAX_CLAIMS items, so that the calling thread needs n divided
-        # by this number, rounded up, calls. A function of several loops repeats calls itself.
+        # A call claims at most size * MAX_CLAIMS items. A function of several loops calls the
+        # compiled functions as often as necessary.
         n_calls = -(-n // (size * MAX_CLAIMS)) if n_loops == 1 else 1
         super().__init__([(*args, counters[:-1])] * n_calls)
         self.helpers_call = (*args, counters)

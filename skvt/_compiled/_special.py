@@ -61,9 +61,8 @@ class _GarbagePause(event.Listener):
     searching for garbage. The listener needs no lock, since numba compiles in one thread at a time.
     """
 
-    # The dispatcher, numba's object of a compiled function, whose compilation has begun the pause;
-    # None if there is no pause. Functions that this function calls are compiled meanwhile, and do
-    # not end the pause.
+    # The dispatcher, which is numba's object of a function, whose compilation began the pause; None
+    # without a pause. The functions that it calls are compiled during the pause and do not end it.
     _paused_by: Any = None
 
     def on_start(self, event: Any) -> None:
@@ -114,8 +113,8 @@ class _TolerantCache(FunctionCache):
 def _compile_with_cache(function: Callable[..., Any], allocates: bool) -> Any:
     """Return the compiled function, whose machine code is kept on disk if possible.
 
-    ``allocates`` tells whether the function makes arrays other than views. numba then counts
-    references to arrays, by its runtime, ``_nrt``.
+    ``allocates`` tells whether the function makes arrays other than views. If so, numba's runtime,
+    ``_nrt``, counts references to arrays.
     """
     dispatcher = nb.njit(_nrt=allocates, **_JIT_OPTIONS)(function)
     try:
@@ -158,9 +157,8 @@ else:
     #: a short function would take as long to compile as the function.
     #:
     #: Functions are inlined for two reasons. First, loops that call them can be vectorised. Second,
-    #: results are reproducible to the last digit. For a function that is not inlined, a process
-    #: uses the first machine code that it gets, which it may have compiled or read from a file, and
-    #: the last digits of results differ between the two.
+    #: results are reproducible to the last digit. A function that is not inlined may be compiled by
+    #: one process and read from a file by another, and the last digits of its results then differ.
     #:
     #: An inlined function is compiled by itself, and again within each function that calls it,
     #: directly or through other inlined functions. Few levels of inlined functions therefore
@@ -374,20 +372,20 @@ def digamma(x: Real) -> Real:
     is evaluated at x + n. The precision of float32 needs n = 3, and the precision of float64 needs
     n = 6.
 
-    Both results are computed in float64. In float32 the logarithm of the series and the sum over j
-    nearly cancel, so that their rounding errors would grow a hundredfold in sweeps over documents
-    of uncertain topics.
+    The computation is in float64 even if x is float32: the logarithm of the series and the sum over
+    j nearly cancel, so that rounding errors of float32 would grow a hundredfold in sweeps over
+    documents of uncertain topics.
     """
     v: Any = np.float64(x)
-    # Compute the result with n = 3. One division gives ``inverse``, from which both the sum over j
-    # and 1 / (v + 3) follow by products. The product cannot overflow if x is float32; if x is
+    # Compute the result of float32 with n = 3. One division gives ``inverse``, from which the sum
+    # over j and 1 / (v + 3) follow by products. No product overflows if x is float32. If x is
     # float64, the result ``single`` is not used.
     product = v * (v + 1.0) * (v + 2.0)
     inverse = 1.0 / (product * (v + 3.0))
     recurrence = ((3.0 * v + 6.0) * v + 2.0) * (v + 3.0) * inverse
     single = _digamma_series(v + 3.0, product * inverse, recurrence)
-    # Compute the result with n = 6. The upper limit of u avoids overflow. Beyond this limit the sum
-    # over j is too small to change the result.
+    # Compute the result of float64 with n = 6. The upper limit of u avoids overflow. Beyond it, the
+    # sum over j is too small to change the result.
     u = min(v, 1e30)
     # Add the terms of the sum over j in pairs: 1 / u + 1 / (u + 1) = (2 u + 1) / a, and likewise
     # for b and c.

@@ -5,8 +5,8 @@ Collapsed Gibbs sampling draws the topic z of each token given the topics of all
 topics. Its global parameters are the counts n_wk of the tokens of word w in topic k over all
 documents. Its statistics are the resulting changes of these counts. The dense sampler in
 :mod:`skvt.models.lda._collapsed_kernels` computes the probabilities of all topics for each token.
-If there are many topics, the sparse sampler in :mod:`skvt.models.lda._sparse_kernels` may replace
-it, whose cost hardly grows with the number of topics.
+For many topics, the sparse sampler in :mod:`skvt.models.lda._sparse_kernels` may replace it. The
+cost of the sparse sampler hardly grows with the number of topics.
 
 Shapes have the V words of the vocabulary, A words that occur in a batch of n documents, nnz
 entries, which are the words of a document with their counts, and K topics.
@@ -109,9 +109,9 @@ class TokenBatch(DocumentBatch):
 class CollapsedLDA(LDAGivenTopics):
     """LDA whose local step draws the topic of each token given the topics of all other tokens.
 
-    Given :class:`TopicCounts` as global parameters, the local step draws the topics of tokens.
-    Given topics, which are the global parameters in a stream and for the bound, it is the local
-    step of :class:`LDAGivenTopics`.
+    If the global parameters are :class:`TopicCounts`, the local step draws the topics of tokens. If
+    they are topics, as in a stream and for the bound, it is the local step of
+    :class:`LDAGivenTopics`.
 
     ``row_starts`` of a batch, (tokens,), are the topics of the tokens before a sweep, and
     ``row_starts`` of the result are the topics after it. If a batch has no ``row_starts``, its
@@ -123,9 +123,9 @@ class CollapsedLDA(LDAGivenTopics):
     other tokens.
     """
 
-    # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``. All
-    # other computations use ``topic_word_prior``. If it is learned, it may be so small that a
-    # sampler with this eta would hardly move.
+    # The eta with which the topics of tokens are drawn; None stands for ``topic_word_prior``, which
+    # all other computations use. A learned ``topic_word_prior`` may be so small that a sampler with
+    # this eta would hardly move.
     sampling_prior: Annotated[float | None, PRIOR] = None
 
     @property
@@ -265,8 +265,8 @@ class CollapsedLDA(LDAGivenTopics):
         eta = eta if eta.ndim == 2 else eta[:, None]
         doc_counts = np.zeros((batch.n_rows, n_topics), np.float32)
         n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_PER_STREAM), 1), MAX_STREAMS)
-        # SharedLoop takes the number of items, here groups of documents, the number of items that a
-        # thread takes at a time, and the arguments of ``sweep_collapsed`` in order.
+        # SharedLoop takes the number of items, which are groups of documents, the number of items
+        # that a thread takes at a time, and the arguments of ``sweep_collapsed`` in order.
         run(kernels.sweep_collapsed, SharedLoop(
             n_groups, 1, n_streams, batch.indptr, batch.token_indptr, lam, batch.words,
             batch.counts, batch.weights, draws.seeds, alpha, eta, draws.groups, draws.totals,
@@ -297,7 +297,7 @@ class CollapsedLDA(LDAGivenTopics):
         # Number of the first token of each group.
         first_tokens = draws.token_bounds[draws.groups[:-1]]
         changes = sparse.allocate_changes(first_tokens, draws.topics, self.dtype)
-        # The sampler multiplies probabilities of the tokens of each document in this scratch array.
+        # Scratch for the products of the probabilities of each document's tokens.
         products = np.ones(batch.n_rows)
         # The arguments are in the order of ``sweep_sparse``. If tokens have no topics yet, it draws
         # topics with alpha = 1.
@@ -357,9 +357,9 @@ class CollapsedLDA(LDAGivenTopics):
         document.
 
         With covariates, the first array is the result of
-        :meth:`DocumentRegression.statistics_of_counts`, and the additional last row is 0. If the
-        global parameters of the local step were topics, the result is :meth:`LDA.prior_statistics`,
-        without an additional entry.
+        :meth:`DocumentRegression.statistics_of_counts`, with an additional last row of zeros. If
+        the global parameters of the local step were topics, the result is that of
+        :meth:`LDA.prior_statistics`, without an additional entry.
         """
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)

@@ -5,22 +5,22 @@ to [GriffithsSteyvers04 eq. 5]
 
     (alpha_k + n_dk^{-i}) (eta_w + n_wk^{-i}) / (sum_v eta_v + n_k^{-i}).
 
-n_dk, n_wk and n_k are the numbers of tokens in topic k: of document d, of word w, and of all words
-of the vocabulary. ``^{-i}`` means that token i is left out.
+n_dk, n_wk and n_k are the numbers of tokens of document d, of word w and of all words in topic k.
+``^{-i}`` means that token i is left out.
 
-The loops serve :mod:`skvt.models.lda._collapsed`. The probabilities of all topics are computed by
-vector instructions. Since there are no branches to predict, this is faster than the sums over few
-topics of :mod:`skvt.models.lda._sparse_kernels` for up to a few hundred topics.
+The loops serve :mod:`skvt.models.lda._collapsed`. Vector instructions compute the probabilities of
+all topics, without branches to predict. For up to a few hundred topics this is faster than
+:mod:`skvt.models.lda._sparse_kernels`, which sums over few topics.
 
 Documents are divided into groups, each of which is sampled by one thread. A group begins with a
 copy of the counts over all documents, and during the sweep it does not see how other groups change
 the counts (Newman, Asuncion, Smyth and Welling 2009).
 
-Within a group the draws of a few documents are interleaved: each document has a *stream*, and the
-streams draw a token each in turn. The processor can then work on the draws of other documents while
-an instruction of a draw waits for the result of another. The price is that tokens which are drawn
-in the same turn do not see how they change the counts. The groups and the order of their tokens
-depend on the data alone, so that the result is the same for any number of threads.
+Within a group the draws of a few documents are interleaved: each document has a *stream*, and in
+each turn every stream draws one token. While an instruction of one draw waits for a result, the
+processor works on the other draws. But tokens that are drawn in the same turn do not see how they
+change the counts. The groups and the order of their tokens depend on the data alone, so that the
+result is the same for any number of threads.
 
 In the loops, ``claim_items`` yields the items that the present thread takes from the shared
 ``counter``, and ``lit(x, c)`` is the constant c in the floating-point type of x.
@@ -97,8 +97,8 @@ class _Streams(NamedTuple):
     n_tokens: IndexArray
     # (S,): the number of the document's tokens that have been drawn.
     n_drawn: IndexArray
-    # (S,): the probabilities of the last tokens are multiplied before a logarithm is taken: the
-    # number of factors, and the product.
+    # (S,): number and product of the last tokens' probabilities, which are multiplied before a
+    # logarithm is taken.
     n_multiplied: IndexArray
     product: Array
     # (S,): the sum of alpha over topics. If the tokens have topics before the sweep, the weight of
@@ -179,8 +179,8 @@ def _end_document(
 ) -> None:
     """Write the results of the document that stream s has finished.
 
-    Add the weights of its tokens to ``doc_topics``, and the logarithm of the product of the last
-    tokens' probabilities to ``log_probability``.
+    Add the weights of its tokens to ``doc_topics``, and the logarithm of the stream's product of
+    probabilities to ``log_probability``.
     """
     d, first_token = streams.document[s], streams.first_token[s]
     log_probability[d] += log(streams.product[s])
@@ -211,8 +211,8 @@ def _sweep_collapsed(
         ``indptr``
     row_weights : (n,) weights of the documents
     seeds : (n,) uint64 seed of each document
-    alpha : float32 (1, W) or (n, W) prior of proportions of all documents or of each; 0 for topics
-        that a document must not have, and beyond K topics
+    alpha : float32 (1, W) or (n, W) prior of proportions of all documents or of each; 0 beyond K,
+        and for topics that a document must not have
     eta : float32 (A, 1) or (A, K) prior of the words
     groups : (G + 1,) the number of the first document of each group, and last n
     totals : float64 (G, K) sum of ``eta + n`` over the vocabulary for each group, changed
@@ -297,9 +297,9 @@ def _sweep_collapsed(
                     word_counts[streams.words[s, next_t]], sums,
                     make_uniform_float32(mix(streams.state[s])),
                 )  # fmt: skip
-                # Rounding may lead to a padding topic beyond K, or to a topic that the document
-                # must not have, whose count is 0. Go back from padding to a topic below K. Then
-                # take the nearest allowed topic at or below it or, if there is none, above it.
+                # Rounding may lead to a padding topic, or to a topic that the document must not
+                # have, whose count is 0. Go back from padding to a topic below K. Then take the
+                # nearest allowed topic at or below it or, if all of these are 0, above it.
                 k = k if k < n_topics else max(k - LANES, 0)
                 while k > 0 and doc_counts[s, np.uint64(k)] == zero:
                     k -= 1

@@ -155,10 +155,10 @@ class DocumentRegression:
         # The objective of the module docstring has the terms -log Gamma(alpha) - alpha * slope.
         slope = b[:, None] - digamma_gamma
         gradient = -alpha * (slope + digamma_alpha)
-        # The second derivative of the parabola in log alpha is minus ``curvature``. The first term
-        # is an upper bound of the second derivative of log Gamma(x) in log x for x up to
-        # ``max_alpha``. This derivative is at most x (psi(1 + x) + 1), which increases with x, and
-        # psi(1 + x) is less than log(1 + x) - 1 / (2 + 2 x).
+        # The second derivative of the parabola in log alpha is minus ``curvature``, the sum of two
+        # terms. The first term is at least the second derivative of log Gamma(x) in log x for all x
+        # up to ``max_alpha``. This derivative is at most x (psi(1 + x) + 1), which increases with
+        # x, and psi(1 + x) is less than log(1 + x) - 1 / (2 + 2 x).
         max_alpha = np.exp(MAX_CHANGE) * alpha
         curvature = max_alpha * (np.log1p(max_alpha) - 0.5 / (1.0 + max_alpha) + 1.0)
         # The second term is the curvature of a parabola above ``alpha * slope``.
@@ -215,9 +215,8 @@ class DocumentRegression:
 
         The step leads to the maximum of the sum of the parabolas and the log prior. It is shortened
         for a topic if log alpha of a document could change by more than MAX_CHANGE. If ``slowly``,
-        the sum of x x' over documents is added to the curvature matrix, which makes the step
-        shorter. The matrix is then at least as large as minus the second derivatives of the
-        objective of expectation-maximisation.
+        the sum of x x' over documents is added to the curvature matrix, so that it exceeds minus
+        the second derivatives of the objective of expectation-maximisation, and steps are shorter.
         """
         precisions, coef = self._precisions, self.coef.T
         # ``gradient`` (K, P) and ``curvature`` (K, P, P) are sums over all documents, plus the

@@ -37,9 +37,10 @@ _N_TABULATED_SIZES = 256
 class LDAGivenTopics(LDA):
     """LDA whose local steps infer the assignments of tokens given topics.
 
-    With Gibbs sampling and CVB0, ``q`` of a local result is ``alpha + E[n_k]`` (n, K), and
-    ``bound`` is not a bound, but the log probability of the document's words at these proportions,
-    times 1 / T. If topics have no seed, CVB0, which is deterministic, replaces Gibbs sampling.
+    With Gibbs sampling and CVB0, ``q`` of a local result is ``alpha + E[n_k]`` (n, K), where n_k is
+    the number of a document's tokens in topic k. ``bound`` is not a bound, but the log probability
+    of the document's words at the proportions ``q``, times 1 / T. If topics have no seed, CVB0,
+    which is deterministic, replaces Gibbs sampling.
     """
 
     # The method of local steps, "gibbs", "cvb0" or "mean_field".
@@ -110,14 +111,14 @@ class LDAGivenTopics(LDA):
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
         if words.size < self.n_features:
             # Draw the sum of the variates of all other words, which is a gamma variate, too. Its
-            # shape is computed as a difference, which rounding may make too small. The true shape
-            # is at least the smallest eta, the shape of a word whose statistics are 0.
-            shapes = stats.sums[0] + self.prior_totals
-            shapes -= shape_sums.sum(axis=0)
-            shapes = np.maximum(shapes, self.topic_word_prior.min(axis=0))
-            logs_of_others = log_standard_gamma(shapes, rng)
+            # shape is at least the smallest eta, the shape of a word whose statistics are 0, but
+            # rounding of the difference may make it smaller.
+            shapes_of_others = stats.sums[0] + self.prior_totals
+            shapes_of_others -= shape_sums.sum(axis=0)
+            shapes_of_others = np.maximum(shapes_of_others, self.topic_word_prior.min(axis=0))
+            logs_of_others = log_standard_gamma(shapes_of_others, rng)
             log_totals = np.logaddexp(gammas.log_totals, logs_of_others)
-            gammas = Gammas(logs, log_totals, shapes, logs_of_others, words)
+            gammas = Gammas(logs, log_totals, shapes_of_others, logs_of_others, words)
         # Gibbs sampling needs single precision only, the precision of its tables.
         dtype = logs.dtype if self.local == "gibbs" else self.dtype
         log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
@@ -131,8 +132,8 @@ class LDAGivenTopics(LDA):
         The corrected statistics are ``V(beta, lam) hat`` [HB15 eq. 7], where ``hat`` are the
         statistics ``result_stats`` of a local step given the drawn topics ``global_params``.
         """
-        # A part of the correction is common to all words of a topic. Limit it to the number of
-        # tokens of the minibatch, because a topic cannot have more tokens.
+        # Limit the correction that all words of a topic have in common to the number of tokens of
+        # the minibatch, because a topic cannot have more tokens.
         n_tokens = result_stats.arrays[0].sum(dtype=np.float64)
         corrected = correct_statistics(
             stats.arrays[0], global_params.gammas, result_stats.arrays[0], run,
@@ -143,8 +144,9 @@ class LDAGivenTopics(LDA):
     def project(self, stats: RunningStats) -> None:
         """Raise statistics below 0 to 0, so that lam is at least eta.
 
-        The correction V is the identity on average only, and a step may overshoot. A lam near 0
-        would stay near 0, because gamma variates with a shape near 0 hardly depend on the shape.
+        A corrected step may make statistics negative, since V of :meth:`corrected` is the identity
+        on average only. If lam were near 0, it would stay near 0, because gamma variates with a
+        shape near 0 hardly depend on the shape.
         """
         stats.clip()
 
@@ -243,16 +245,16 @@ class LDAGivenTopics(LDA):
         gain_table = (alpha_column + inv_temp * sizes) ** inv_temp - alpha_column**inv_temp
         gain_table = gain_table.astype(table.dtype)
         alpha_powers = (alpha**inv_temp).astype(table.dtype)
-        # The sampler draws all tokens of a large entry together. A large entry is an entry with a
-        # large count. It has no tokens in the lists of single tokens.
+        # The sampler draws all tokens of a large entry, which has a large count, together. The
+        # lists of single tokens do not have these tokens.
         is_large = batch.counts > max(sampling.LARGE_COUNT, self.n_components)
         large_indices = np.flatnonzero(is_large)
         token_indptr = sampling.make_token_indptr(np.where(is_large, 0.0, batch.counts))
         # Make seeds from positions in the batch, since rows of a stream have no numbers.
         seeds = sampling.seed_rows(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
-        # The first three fields of `sampling.LargeEntries`: ``indptr``, ``entries`` and ``means``.
-        # None if no count is large.
+        # The fields ``indptr``, ``entries`` and ``means`` of `sampling.LargeEntries`; None if no
+        # count is large.
         large_entries = None
         if large_indices.size:
             means = np.zeros((large_indices.size, self.n_components))
@@ -290,8 +292,8 @@ class LDAGivenTopics(LDA):
     ) -> Array:
         """Return ``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,).
 
-        ``beta_kj`` is ``table[j, k] * exp(shift[j])``. The shift of a word keeps its entries of the
-        table in the range of floating-point numbers if all its betas underflow.
+        ``beta_kj`` is ``table[j, k] * exp(shift[j])``, so that entries of the table stay in the
+        range of floating-point numbers even if beta of a word underflows in all topics.
         """
         theta = proportions / proportions.sum(axis=1, keepdims=True)
         theta = theta.astype(table.dtype, copy=False)

@@ -297,47 +297,44 @@ def _set_aside(
     start: Any = np.int64(0)
     stop: Any = np.int64(gamma.size)
     while start < stop:
-        k = stop - 1
+        last = stop - 1
         if gamma[start] - prior[start] > threshold:
             start += 1
-        elif gamma[k] - prior[k] > threshold:
-            gamma[start], gamma[k] = gamma[k], gamma[start]
-            prior[start], prior[k] = prior[k], prior[start]
-            last_step[start], last_step[k] = last_step[k], last_step[start]
-            order[start], order[k] = order[k], order[start]
-            start_row, k_row = doc_table[start], doc_table[k]
+        elif gamma[last] - prior[last] > threshold:
+            gamma[start], gamma[last] = gamma[last], gamma[start]
+            prior[start], prior[last] = prior[last], prior[start]
+            last_step[start], last_step[last] = last_step[last], last_step[start]
+            order[start], order[last] = order[last], order[start]
+            start_row, last_row = doc_table[start], doc_table[last]
             for j in range(start_row.size):
-                start_row[j], k_row[j] = k_row[j], start_row[j]
+                start_row[j], last_row[j] = last_row[j], start_row[j]
         else:
             stop -= 1
     # Keep at least TABLE_MULTIPLE topics, which the loops need, even if no topic is above the
     # threshold, as when gamma is NaN.
-    stop = _round_up(max(start, 1))
-    for k in range(stop, gamma.size):
+    n_kept = _round_up(max(start, 1))
+    for k in range(n_kept, gamma.size):
         gamma[k] = prior[k]
-    return stop
+    return n_kept
 
 
 @jit_inlined
 def _extrapolate(gamma: Array, updated: Array, alpha: Array, last_step: Array) -> None:
-    """Replace gamma by an extrapolation beyond ``updated``, the result of the present update.
+    """Replace gamma by the extrapolation ``updated + 15 (updated - gamma) - 9 last_step``.
 
-    ``last_step`` is the change of gamma in the previous update. Suppose that each update multiplies
-    the distance of gamma from the optimum by a factor r, 0.6 <= r <= 1. Then the previous update,
-    the present update and the extrapolation together multiply the distance by ``(4 r - 3)^2``. The
-    cycle has a third update, so that a cycle multiplies the distance by ``r (4 r - 3)^2``. This is
-    a Chebyshev polynomial, which is at most 1. Near r = 1 it is ``1 - 9 (1 - r)``, so that a cycle
-    is worth nine updates.
+    ``updated`` is the result of the present update, and ``last_step`` is the change of gamma in the
+    previous update. Suppose that each update multiplies the distance of gamma from the optimum by a
+    factor r, 0.6 <= r <= 1. Then the previous update, the present update and the extrapolation
+    together multiply the distance by ``(4 r - 3)^2``. The cycle has a third update, so that a cycle
+    multiplies the distance by ``r (4 r - 3)^2``. This Chebyshev polynomial is at most 1. Near r = 1
+    it is ``1 - 9 (1 - r)``, so that a cycle is worth nine updates.
 
-    Gamma moves on from ``updated`` by 0 times the present change if r = 0.6, and by 6 times this
-    change if r = 1. The move is clipped to the range from 0 to 6 times the present change, so that
-    gamma never moves back, even if successive updates have different factors. Each topic keeps a
-    share of its tokens.
+    The step beyond ``updated`` is 0 if r = 0.6, and 6 times the present change if r = 1. It is
+    clipped to this range, so that gamma never moves back, even if successive updates have different
+    factors. Each topic keeps a share of its tokens.
     """
     zero = lit(gamma[0], 0.0)
     for k in range(gamma.size):
-        # If each update multiplies the distance by r, ``last_step`` is change / r, and the extra
-        # step is (15 - 9 / r) times the change.
         change = updated[k] - gamma[k]
         extra_step = lit(change, 15.0) * change - lit(change, 9.0) * last_step[k]
         limit = lit(change, 6.0) * change
@@ -359,8 +356,8 @@ def optimise_documents(
 
     After every CYCLE sweeps, topics whose tokens have fallen below a threshold are set aside with
     gamma = alpha, and sweeps continue over all other topics. The last evaluation is over all
-    topics. So q(z) is the exact optimum given the returned gamma, and the returned bound is the
-    bound at this q(z) and gamma.
+    topics, so that q(z) is optimal given the returned gamma. The returned bound is the bound at
+    this q(z) and gamma.
 
     In the shapes below, w is K, and W is the number of words of the longest document, each rounded
     up to a multiple of TABLE_MULTIPLE.
@@ -384,7 +381,7 @@ def optimise_documents(
     weights_out : (n, K) relative weights exp(inv_temp * E[log theta]), written
     ratio_out : (nnz,) ratios n_j / sum_k weights_k table_jk, written
     bound : (n,) local part of the bound in nats, written
-    energy : None if ``row_inv_temps`` is None; otherwise (n,) and written as by
+    energy : None if ``row_inv_temps`` is None; otherwise (n,), written as by
         :func:`write_energies`, or (0,) if energies are not needed
     digamma_sums : (n,) digamma(sum_k gamma_k), the normaliser of E[log theta], written
     gamma : (n, K) written
@@ -392,8 +389,8 @@ def optimise_documents(
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
-    # Entry k of these arrays belongs to topic order[k]. ``updated`` is the next gamma, and
-    # ``last_step`` the change of gamma in the previous update.
+    # Entry k of these arrays, but for the scratch ``row``, belongs to topic order[k]. ``updated``
+    # is the next gamma, and ``last_step`` the change of gamma in the previous update.
     all_gamma, prior, weights = per_topic[0], per_topic[1], per_topic[2]
     updated, last_step, row = per_topic[3], per_topic[4], per_topic[5]
     # Loops run to a multiple of the vector length, since scalar loops over the remainder would take
@@ -481,8 +478,8 @@ def optimise_documents(
                     last_step[k] = kept_updated[k] - kept_gamma[k]
                     kept_gamma[k] = kept_updated[k]
 
-        # Compute the part of the bound that comes from q(z) at the final gamma, for which ``ratio``
-        # holds the denominators, and replace the denominators by the ratios.
+        # Compute the part of the bound that comes from q(z) at the final gamma. ``ratio`` still
+        # holds denominators; replace them by the ratios.
         shift_topics = np.float64(shift_topics)
         word_bound = 0.0
         for j in range(n_padded):
@@ -508,8 +505,7 @@ def optimise_documents(
             updated, doc_alpha, doc_gammaln_alpha, gammaln(sum_alpha), digamma_sum,
             gammaln(sum_gamma),
         )  # fmt: skip
-        # If ``row_inv_temps`` is None, ``energy`` is None, too. numba then leaves out the code
-        # below when it compiles the function.
+        # If ``row_inv_temps`` is None, so is ``energy``, and numba does not compile this block.
         if row_inv_temps is not None:
             if energy.size > 0:
                 energy[d] = _compute_energy(
@@ -531,7 +527,7 @@ def _compute_energy(
     for k in range(order.size):
         if weights[k] == lit(weights[0], 0.0):
             continue
-        # Both sums lack the factor weights[k].
+        # Both sums over words lack the factor weights[k].
         n_tokens = log_sum = lit(weights[0], 0.0)
         topic_row = table[k]
         for j in range(words.size):
@@ -545,8 +541,8 @@ def _compute_energy(
     return energy
 
 
-# Separate loops compute the results that follow, because they are rarely requested. As parts of
-# ``optimise_documents``, they would lengthen its compilation before the first fit.
+# The results of the next three loops are rarely requested. As parts of ``optimise_documents``, the
+# loops would lengthen its compilation before the first fit.
 @jit_allocating
 def write_log_marginals(
     indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,

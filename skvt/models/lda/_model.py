@@ -37,14 +37,14 @@ from skvt.models.lda._covariates import DocumentRegression
 from skvt.rows import get_design_and_allowed, sum_total_and_weight, sums_of_rows
 from skvt.typing import Array, IndexArray, Run
 
-# After the first sweeps over a document, topics are left out that have fewer of its tokens than
-# this number, and fewer than a tenth of an equal share.
+# After the first sweeps over a document, a topic is left out if it has fewer of the document's
+# tokens than this number, and fewer than a tenth of an equal share.
 MAX_THRESHOLD = 0.01
 # The prior of a topic excludes a word if eta of the word in this topic is below this share of the
 # word's largest eta in any topic.
 EXCLUDED_SHARE = 1e-2
-# Coefficients of covariates are learned from the last local steps alone, with at most about 1 /
-# STEP_SIZE_PER_SHARE of all documents.
+# Coefficients of covariates are learned from a running mean over minibatches. Its step size is at
+# least this number times the share of the minibatch in the data, see :meth:`LDA.prior_step`.
 STEP_SIZE_PER_SHARE = 4.0
 
 
@@ -61,8 +61,8 @@ class DocumentBatch:
     counts: Array
     # (A,): the column of X of each word.
     active: IndexArray
-    # (A + 1,), (nnz,) and (nnz,): the entries of the matrix, sorted by word. Word a has the
-    # positions i from ``word_indptr[a]`` on, and entry ``entries[i]`` is in row ``documents[i]``.
+    # (A + 1,), (nnz,) and (nnz,): the entries sorted by word. ``entries`` holds their numbers in
+    # the matrix, and ``documents`` their rows. The entries of word a begin at ``word_indptr[a]``.
     word_indptr: IndexArray
     documents: IndexArray
     entries: IndexArray
@@ -70,7 +70,7 @@ class DocumentBatch:
     lengths: Array
     weights: Array
     rows: IndexArray
-    # The state from which local steps start, for models that keep a state between local steps.
+    # The state from which a local step starts; None for models that keep no state between steps.
     row_starts: Array | None = None
     # (n, P): covariates of the documents; None unless the prior depends on them.
     design: Array | None = None
@@ -91,25 +91,21 @@ class DocumentBatch:
         return int(np.diff(self.indptr).max(initial=1))
 
 
-def _optimise_documents(longest: int, *arguments: Any) -> None:
+def _optimise_documents(max_words: int, *arguments: Any) -> None:
     """Allocate a thread's scratch and call :func:`~skvt.models.lda._kernels.optimise_documents`.
 
-    ``longest`` is the number of words of the longest document. ``arguments`` are the arguments of
-    the compiled function from ``indptr`` to ``gamma``, and last the ``counter``.
+    ``max_words`` is the number of words of the longest document. ``arguments`` are the arguments
+    of the compiled function from ``indptr`` to ``gamma``, and last the ``counter``.
     """
     *other_arguments, gamma, counter = arguments
-    # Round both sizes up to multiples of TABLE_MULTIPLE.
-    longest, width = (
-        -(-n // kernels.TABLE_MULTIPLE) * kernels.TABLE_MULTIPLE for n in (longest, gamma.shape[1])
-    )
-    table = allocate_aligned(1, longest * width, gamma.dtype)[0]
-    per_word, per_topic = (
-        allocate_aligned(3, longest, gamma.dtype),
-        allocate_aligned(6, width, gamma.dtype),
-    )
-    kernels.optimise_documents(
-        *other_arguments, gamma, table, per_word, per_topic, np.empty(width, np.int32), counter
-    )
+    # Pad both sizes to multiples of TABLE_MULTIPLE.
+    n_padded_words = max_words + -max_words % kernels.TABLE_MULTIPLE
+    n_padded_topics = gamma.shape[1] + -gamma.shape[1] % kernels.TABLE_MULTIPLE
+    table = allocate_aligned(1, n_padded_words * n_padded_topics, gamma.dtype)[0]
+    per_word = allocate_aligned(3, n_padded_words, gamma.dtype)
+    per_topic = allocate_aligned(6, n_padded_topics, gamma.dtype)
+    order = np.empty(n_padded_topics, np.int32)
+    kernels.optimise_documents(*other_arguments, gamma, table, per_word, per_topic, order, counter)
 
 
 class _Loop(NamedTuple):
@@ -123,9 +119,9 @@ class _Loop(NamedTuple):
 def _run_loops(loops: list[_Loop], counters: IndexArray) -> None:
     """Run the present thread's share of the loops, one after the other.
 
-    A loop begins when all threads have finished the loop before, whose results it needs.
-    ``counters`` has COUNTER_SIZE entries for each loop, by which threads share its items. The last
-    counter may have more entries, see :class:`~skvt._compiled.SharedLoop`.
+    A loop needs the results of the loop before, and begins when all threads have finished it.
+    ``counters`` holds one counter for each loop, by which threads share its items. A counter has
+    COUNTER_SIZE entries, but the last may have more, see :class:`~skvt._compiled.SharedLoop`.
 
     All loops are a single task, because it takes 30 microseconds to start all threads. They are
     separate kernels, because numba would compile all of them again as parts of a common kernel.
@@ -384,13 +380,14 @@ class LDA:
         words v of the batch, with the sample weights w_d and the counts n_dv [Hoffman10 eq. 5].
         """
         expected_log, n_words = global_params.log_beta, batch.active.size
-        floor, loops = kernels.FLOOR[self.dtype], []
+        floor = kernels.FLOOR[self.dtype]
+        loops = []
         row_inv_temps, n_tabulated = None, n_words
         if np.ndim(inv_temp) > 0:
-            # Rows have separate temperatures. Make no tempered table, which would serve a single
-            # temperature only. The loops do not use the scalar ``inv_temp``.
-            row_inv_temps, n_tabulated = np.asarray(inv_temp, self.dtype), 0
-            inv_temp = 1.0
+            # Rows have separate temperatures. Make no tempered table, which has a single
+            # temperature. The loops do not use the scalar ``inv_temp``.
+            row_inv_temps = np.asarray(inv_temp, self.dtype)
+            n_tabulated, inv_temp = 0, 1.0
         inv_temp = self.dtype.type(inv_temp)
         table = np.empty((n_tabulated, self.n_components), self.dtype)
         shift = np.empty(n_tabulated, self.dtype)
@@ -400,12 +397,11 @@ class LDA:
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
         weights, ratio = np.empty_like(gamma), np.empty_like(batch.counts)
         bound, digamma_sums = np.empty(batch.n_rows), np.empty(batch.n_rows)
-        # The array is empty if energies are not requested.
-        energy = np.empty(batch.n_rows * with_energy)
+        energy = np.empty(batch.n_rows if with_energy else 0)
         marginal = np.empty(batch.n_rows) if with_marginal else None
         tokens = np.empty_like(gamma) if self.counts_tokens else None
-        # Each loop needs the results of earlier loops only. If rows have separate temperatures, the
-        # loop over documents computes energies, too; otherwise a separate loop computes energies.
+        # Each loop needs the results of earlier loops only. Energies are computed by the loop over
+        # documents if rows have separate temperatures, and otherwise by a separate loop.
         documents = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         document_arguments = (
             batch.max_words, *documents, table, shift, self._padded_priors(batch), inv_temp,
@@ -464,21 +460,19 @@ class LDA:
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """Return log C(T) per token in nats, and its slope in 1/T, (M,) each [VT16 app. B.1].
 
-        C(T) is the normaliser of the tempered likelihood of words and assignments. It is computed
-        as if a corpus had a single token, for which
-        ``log C(T) = log E[sum_kv (theta_k beta_kv)^(1/T)]`` has a closed form [VT16 eq. 13]. For
-        more tokens, this is a lower bound by Jensen's inequality, although VT16 calls it an upper
-        bound.
+        C(T) is the normaliser of the tempered likelihood of words and assignments. For a single
+        token, ``log C(T) = log E[sum_kv (theta_k beta_kv)^(1/T)]`` has a closed form [VT16 eq. 13],
+        which this method returns. For more tokens, it is a lower bound per token by Jensen's
+        inequality, although VT16 calls it an upper bound.
         """
         alpha, eta, b = self.doc_topic_prior, self.topic_word_prior, inv_temps
-        # Each item is log E[sum_v beta_kv^b] and its slope in b, (M,) each, for a vector eta. If
-        # topics share eta, there is a single item.
+        # For each topic k, or once if topics share eta: log E[sum_v beta_kv^b] and its slope in b,
+        # (M,) each.
         power_sums = [Dirichlet.log_mean_power_sum(prior, b) for prior in np.atleast_2d(eta.T)]
         if eta.ndim == 1:
-            value, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), power_sums[0])
-            return value, slope
-        # C(T) is sum_k E[theta_k^b] E[sum_v beta_kv^b], and ``log_terms`` are the logarithms of its
-        # terms.
+            log_c, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), power_sums[0])
+            return log_c, slope
+        # C(T) is the sum of exp(log_terms_k) = E[theta_k^b] E[sum_v beta_kv^b] over topics k.
         power_sums_and_slopes = map(np.array, zip(*power_sums, strict=True))
         log_terms, slopes = map(np.add, power_sums_and_slopes, Dirichlet.log_mean_powers(alpha, b))
         return logsumexp(log_terms, axis=0), (softmax(log_terms, axis=0) * slopes).sum(axis=0)
@@ -541,10 +535,10 @@ class LDA:
 
         A step moves the mean towards the statistics of a minibatch. ``rho`` is the step size of the
         statistics S, and ``share`` is the share of the minibatch in the data. Without covariates,
-        the result is ``rho``. With covariates, it is at least the step size whose mean is over
-        about 1 / STEP_SIZE_PER_SHARE of the data. The reason is that coefficients need many steps,
-        each as short as a step of expectation-maximisation. With a mean over more documents, the
-        passes at T = 1 would have too few steps.
+        the result is ``rho``. With covariates, it is at least ``STEP_SIZE_PER_SHARE * share``, with
+        which the mean is over about 1 / STEP_SIZE_PER_SHARE of the data. Coefficients make short
+        steps, as in expectation-maximisation. If the mean were over more documents, the passes at
+        T = 1 would have too few steps.
         """
         return rho if self.regression is None else max(rho, min(1.0, STEP_SIZE_PER_SHARE * share))
 
@@ -574,8 +568,8 @@ class LDA:
         The best symmetric eta depends on the topics through this number alone.
         """
         eta, counts = self.topic_word_prior[0], stats.arrays[0]
-        # Compute digamma(eta) once for all counts that are 0, since sampled topics have no tokens
-        # of most words. Counts of topics that users pass may be negative.
+        # Compute digamma(eta) once for all counts of 0, since sampled topics have no tokens of most
+        # words. Compare with 0 by !=, since counts of topics that users pass may be negative.
         nonzero_counts = counts[counts != 0.0]
         lam = eta + counts.dtype.type(stats.scale) * nonzero_counts
         digamma_total = digamma_array(lam).sum(dtype=np.float64)

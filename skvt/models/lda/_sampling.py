@@ -383,21 +383,20 @@ def _draw_assignments(
         later_sums[k] = total_weight
         total_weight += theta[k] * np.float64(row[k])
     n_remaining = np.floor(count)
-    # The fraction of the count that is still without a topic.
+    # The weight of the fractional token, until it has a topic; then 0.
     fraction = count - n_remaining
     state += GOLDEN
     weight_draw = uniform(mix(state)) * total_weight
     for k in range(n_topics):
-        # Divide the whole tokens that no earlier topic has got between topic k and all later
-        # topics.
+        # Divide the remaining whole tokens between topic k and all later topics.
         weight = theta[k] * np.float64(row[k])
         out[k] = n_remaining
         if later_sums[k] > 0.0:
             out[k], state = draw_binomial(n_remaining, weight / (weight + later_sums[k]), state)
         n_remaining -= out[k]
-        # The fractional token goes to the first topic with ``later_sums[k] <= draw``. The draw is
-        # uniform between 0 and the sum of all weights, so that topic k has the probability
-        # ``weight / total``.
+        # The fractional token goes to the first topic k with ``later_sums[k] <= weight_draw``.
+        # ``weight_draw`` is uniform in [0, total_weight), so that topic k has the probability
+        # ``weight / total_weight``.
         if weight_draw >= later_sums[k] and weight > 0.0:
             out[k] += fraction
             fraction = 0.0
@@ -434,19 +433,19 @@ def _draw_large_entries(
     topic_of, member_of, member_tokens, sizes, gains = members
     n_topics = alpha.size
     # The weight of tokens in each topic: of all large entries, of all other entries, of both
-    # together, and, as ``entry_sizes``, of one large entry.
+    # together, and of one large entry.
     large_sizes, single_sizes, topic_sizes = scratch[0], scratch[1], scratch[2]
-    theta, later_sums, entry_sizes = scratch[3], scratch[4], scratch[5]
+    entry_sizes, theta, later_sums = scratch[5], scratch[3], scratch[4]
     # Compute the weight and number of the tokens in each topic that the sweep has visited.
     for k in range(n_topics):
         single_sizes[k], n_topic_tokens[k] = 0.0, 0
     for i in range(n_doc_tokens):
         single_sizes[token_topics[i]] += token_weights[i]
         n_topic_tokens[token_topics[i]] += 1
-    # In sweep 0, theta is not drawn. Instead it is iterated to a fixed point: theta is proportional
-    # to alpha + b n, where n are the expected tokens given theta. Tokens are drawn after the last
-    # step. If the sampler started far from the fixed point, it would take many sweeps to reach it,
-    # because all tokens of an entry are drawn given the same theta.
+    # In sweep 0, theta is not drawn, but iterated to the fixed point at which it is proportional to
+    # alpha + b n with the expected tokens n given theta. Tokens are drawn after the last step. From
+    # a start far away, the sampler would need many sweeps to reach the fixed point, because all
+    # tokens of an entry are drawn given the same theta.
     is_drawn = sweep > 0
     n_steps = 1 if is_drawn else FIXED_POINT_STEPS
     for step in range(n_steps):
@@ -474,9 +473,8 @@ def _draw_large_entries(
         for k in range(n_topics):
             large_sizes[k] += entry_sizes[k]
             means[e, k] += sweep_weight * entry_sizes[k]
-    # Compute all members again, even members whose tokens have not changed. The sweep has added the
-    # weights of single tokens to sizes that include large entries, and has subtracted weights from
-    # them, which leaves rounding errors.
+    # Compute all members again, even members whose tokens have not changed, because the sizes have
+    # rounding errors: the sweep has added and subtracted weights of single tokens.
     for m in range(n_members):
         member_of[topic_of[m]] = -1
         gains[m] = 0.0
@@ -510,8 +508,8 @@ def _find_topic_at(
     block = 0
     while block < last_block and cumulative[row_of_sums, block] <= draw:
         block += 1
-    # Subtract the sum of all blocks before this block, and then the probability of one topic of the
-    # block after the other, until the draw is negative.
+    # Subtract the sum of all earlier blocks, and then the probabilities of the topics of this block
+    # one by one, until the draw is negative.
     draw -= cumulative[row_of_sums, block - 1] if block > 0 else zero
     k = block * TOPICS_PER_BLOCK
     last_topic = min(k + TOPICS_PER_BLOCK, table.shape[1]) - 1
@@ -572,6 +570,8 @@ def _sweep_gibbs(
     second part over topics are tabulated for each word, or for each entry of the document. The draw
     of a token therefore takes about as many operations as the document has topics (Yao, Mimno and
     McCallum 2009).
+
+    ``documents``, ``conditional``, ``members`` and ``tokens`` are described in their classes.
 
     Parameters
     ----------
@@ -657,10 +657,9 @@ def _sweep_gibbs(
                 )
                 if draw < total:
                     # The draw lies in the first part. The drawn member is the number of partial
-                    # sums that do not exceed the draw. They are counted instead of searched, since
-                    # counting has no branches to predict. The partial sums of the second half
-                    # begin again at 0, so that the sum of the first half is subtracted from the
-                    # draw.
+                    # sums that do not exceed the draw. Count them, since a search would have
+                    # branches to predict. The partial sums of the second half begin again at 0, so
+                    # that the sum of the first half is subtracted from the draw.
                     m = 0
                     draw_in_second_half = draw - first_sum
                     for i_half in range(half):
@@ -799,7 +798,7 @@ def run_cvb0(
         if last_alpha_row > 0:
             for k in range(n_topics):
                 alpha_powers[k] = _compute_alpha_power(alpha[k], inv_temp)
-        # Start from q(z_i) as if the document had no other tokens. The sizes are E[n_k].
+        # Start from q(z_i) as if the document had no other tokens. ``sizes`` (K,) are E[n_k].
         sizes = proportions[d]
         sizes[:] = zero
         for j in range(indptr[d], indptr[d + 1]):
@@ -856,8 +855,8 @@ def write_cvb0_statistics(
 ) -> None:  # fmt: skip
     """Write to ``out[a, k]`` the expected tokens of word a in topic k, ``sum_d w_d n_da q_dak``.
 
-    w are ``row_weights`` (n,) of the documents, n are ``counts`` (nnz,) and q are ``shares``
-    (nnz, K) of the entries.
+    w are ``row_weights`` (n,) of the documents. n are ``counts`` (nnz,), and q are ``shares``
+    (nnz, K), both of entries.
     """
     for a in claim_items(counter, WORDS_PER_CLAIM, word_indptr.size - 1):
         target = out[a]

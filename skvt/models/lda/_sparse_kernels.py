@@ -8,9 +8,10 @@ parts [GriffithsSteyvers04 eq. 5],
 
 where n_dk and n_wk are the numbers of tokens of document d and of word w in topic k, n_k is the sum
 of ``eta_w + n_wk`` over words, and ``^{-i}`` means that token i is left out. The first part is 0
-for all topics but the topics of the document (Yao, Mimno and McCallum 2009). Vector instructions
-compute its sum for each draw. The second part has all topics. Its sums over *ranges* of consecutive
-topics are kept for the current word. If a count changes, only the sum of its range is updated.
+for topics that the document does not have (Yao, Mimno and McCallum 2009). Vector instructions
+compute its sum over topics for each draw. The second part is positive for all topics. Its sums over
+*ranges* of consecutive topics are kept for the current word. If a count changes, only the sum of
+the range of its topic is updated.
 
 Tokens are visited word by word, so that the counts of the word stay in the cache. The counts of a
 document are contiguous in memory. Documents are divided into groups as in
@@ -112,8 +113,8 @@ class _Scratch(NamedTuple):
     ones: Array
     # (R,), float64: sums of ``alpha_k phi_k`` over each range of topics.
     range_sums: Array
-    # (K,): the slot of each topic, counted from the first slot of the document. The entry of a
-    # topic that the document does not have can be left over from another document.
+    # (K,): the slot of each topic, counted from the first slot of the document. The values of
+    # topics that the document does not have may be left over from another document.
     slot_of: IndexArray
 
 
@@ -152,8 +153,8 @@ def allocate_changes(first_tokens: IndexArray, topics: IndexArray, dtype: Any) -
 
 def to_csr(document_counts: DocumentCounts, n_topics: int) -> Any:
     """Return the counts n_dk (n, K) as a CSR matrix."""
-    # Allocate one entry more than there are slots, because the loop also writes empty slots, which
-    # it does not count.
+    # Allocate one entry more than the number of slots, because the loop also writes empty slots,
+    # which it does not count.
     n_rows, max_listed = document_counts.n_slots.size, int(document_counts.n_slots.sum()) + 1
     indptr, topics = np.empty(n_rows + 1, np.int64), np.empty(max_listed, np.int32)
     weights = np.empty(max_listed, np.float32)
@@ -208,8 +209,8 @@ def _count_topics(
         for i in range(n_tokens):
             weight = np.float32(capped_token_weight(counts[j], i, n_tokens))
             k = topics[np.uint64(token_indptr[j] + i)]
-            # ``slot_of[k]`` may be left over from another document. It is right only if the slot is
-            # in use and has topic k.
+            # Unless the slot is in use and has topic k, ``slot_of[k]`` is left over from another
+            # document, and k gets the next slot.
             slot = min(slot_of[k], n_slots)
             if slot == n_slots or document_counts.topics[first + slot] != k:
                 slot = slot_of[k] = n_slots
@@ -409,9 +410,9 @@ def _sweep_sparse(
                 position_ahead = min(position + N_TOKENS_AHEAD, tokens.size - 1)
                 fetch(topics, np.int64(tokens[position_ahead]))
                 _fetch_document(token_documents[position_ahead], document_counts)
-                # The token adds ``weight`` to n_dk. It adds ``word_weight``, which is its weight
-                # times the weight of its document, to n_wk. ``change`` is ``word_weight`` in the
-                # data type of the statistics.
+                # The token adds ``weight`` to n_dk, and ``word_weight``, which is ``weight`` times
+                # the weight of its document, to n_wk. ``change`` is ``word_weight`` in the data
+                # type of the statistics.
                 change: Any = lit(changes.weights[0], 1.0)
                 if token_weights is not None:
                     change = token_weights[position]
@@ -419,12 +420,11 @@ def _sweep_sparse(
                 weight = word_weight / np.float32(row_weights[d])
                 states[d] += GOLDEN
                 number, second_number = make_uniform_pair(mix(states[d]))
-                # Draw a slot of the document, or the second part. ``others_sum`` is the sum of the
-                # second part without this token, ``parts_sum`` is the sum of both parts without it,
-                # ``others_total`` is the sum of alpha + n_dk without it, and ``n_padded`` is the
-                # padded number of slots. A slot below ``n_padded`` means that the slot is drawn,
-                # and any other number that the second part is drawn. If tokens have no topics yet,
-                # the document has no slots, and ``others_total`` is the sum of alpha = 1.
+                # Draw a slot of the document, or the second part: it is drawn if ``slot`` is not
+                # below ``n_padded``, the padded number of slots. The sums over topics without this
+                # token are ``others_sum`` of the second part, ``parts_sum`` of both parts and
+                # ``others_total`` of alpha + n_dk. If tokens have no topics yet, the document has
+                # no slots, and alpha is 1.
                 others_sum, parts_sum = second_sum, np.float32(second_sum)
                 others_total = np.float64(n_topics)
                 n_padded, slot = np.int64(0), np.int64(0)
@@ -457,7 +457,7 @@ def _sweep_sparse(
                         scratch.phi[old_topic] = phi
                         scratch.range_sums[old_topic // TOPICS_PER_RANGE] -= second_sum - others_sum
                     k = _draw_from_second_part(second_number, others_sum, scratch)
-                    # Take an allowed topic nearby if rounding has led to a padding topic beyond K.
+                    # Take a topic below K if rounding has led to a padding topic.
                     k = k if k < n_topics else max(k - LANES, 0)
                     if has_topics:
                         scratch.phi[old_topic] = saved_phi

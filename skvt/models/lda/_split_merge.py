@@ -51,17 +51,17 @@ DOCUMENTS_PER_TOPIC = 5
 # estimate of a merge is pessimistic, because it keeps all tokens of both topics together. In a
 # trial, tokens that do not fit the merged topic move to other topics.
 MIN_TRIALS = 2
-# In these trials, the sample must have at least this share of the tokens that each merged topic has
-# on average in a sample of this size. A topic that is absent from the sample by chance would
-# otherwise be merged at no cost.
+# A proposal of negative gain is tried only if the sample has at least this share of the tokens that
+# each of both merged topics has on average in samples of this size. A topic that is absent from the
+# sample by chance would otherwise be merged at no cost.
 MIN_REPRESENTATION = 0.5
 # Maximum number of topics, those with the most tokens, for which a split is considered.
 MAX_SPLITS = 100
-# A search ends once the tokens in the documents of all its trials together reach this multiple of
-# the tokens of the sample. A trial makes 2 (N_UPDATES + 1) local steps of each of its documents.
+# A search ends when the documents of its trials have this multiple of the sample's tokens. A trial
+# makes 2 (N_UPDATES + 1) local steps of each of its documents.
 TOKENS_PER_SEARCH = 0.5
-# A topic is split by the documents that have at least this number of its tokens each. Both groups
-# of documents must have at least this number of its tokens in total.
+# A topic is split by the documents that have at least this number of its tokens each. Each of the
+# two groups of documents must have at least this number of its tokens in total.
 MIN_TOKENS = 1.0
 # If the squared singular value of the leading direction is smaller than this, documents differ by
 # rounding errors only. The largest singular value is 1.
@@ -133,15 +133,15 @@ class SplitMerge(ResumableMixin):
         records: list[MoveRecord] = []
         # Topics of the proposals so far.
         used_topics: set[int] = set()
-        # A gain counts as 0 if it is smaller than the rounding errors of the evidence. These grow
+        # A gain counts as 0 if it is smaller than the rounding errors of the evidence, which grow
         # with the number of tokens, because the evidence is a sum over tokens.
         rounding = {"scale": counts.sum() / sample.factor, "dtype": sample.model.dtype}
         split_order = stable_order([-split.gain for split in splits], **rounding)
         splits = [splits[i] for i in split_order if exceeds(splits[i].gain, 0.0, **rounding)]
         # Topics of equal priors have the same number in ``kinds`` (K,).
         kinds = sample.model.prior_kinds()
-        # Compare the tokens of each topic in the sample with its tokens in all documents, scaled to
-        # the size of the sample.
+        # Compare the tokens (K,) of topics in the sample with their tokens in all documents, scaled
+        # to the size of the sample.
         sampled_tokens = sample.batch.weights.astype(np.float64) @ tokens
         is_represented = sampled_tokens >= MIN_REPRESENTATION * counts.sum(axis=0) / sample.factor
         # Number of tokens that the documents of further trials may have.
@@ -167,8 +167,8 @@ class SplitMerge(ResumableMixin):
                 break
             topics = [a, b, split.topic]
             used_topics |= set(topics)
-            # Judge the proposal by the documents that have enough tokens of at least one of its
-            # topics, at least half of the tokens that a split requires.
+            # Judge the proposal by the documents with more than half of MIN_TOKENS tokens of at
+            # least one of its topics.
             documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * MIN_TOKENS)
             n_tokens_left -= sample.batch.lengths[documents].sum(dtype=np.float64)
             decision = _try_proposal(sample, stats, documents, topics, split.shares)
@@ -247,9 +247,9 @@ class _Sample:
         row = np.empty(n_topics, table.dtype)
         list_sizes = np.zeros(n_topics, np.int64)
         inputs = self.document_of, batch.words, batch.counts, weights, table, row
-        # The first call of the kernel, with empty output, only writes the number of entries of each
-        # topic to ``list_sizes``. The second call, with the positions at which the lists begin,
-        # writes the lists.
+        # The first call of the kernel, with empty output, only adds the number of entries of each
+        # topic to ``list_sizes``. The second call writes the lists at the positions at which they
+        # begin.
         entries, values = np.empty(0, np.int64), row[:0]
         kernels.list_expected_counts(*inputs, list_sizes, entries, values)
         ends = np.cumsum(list_sizes)
@@ -326,14 +326,15 @@ def _propose_splits(
             (values.astype(np.float64), (row_of_entry, column_of_entry)),
             shape=(documents.size, words.size),
         )
-        # Keep documents with at least MIN_TOKENS tokens of the topic, or with fewer tokens by
-        # rounding errors only: MIN_TOKENS must not exceed their number by more.
+        # Keep documents with at least MIN_TOKENS tokens of the topic, up to rounding errors.
         rows = np.flatnonzero(~exceeds(MIN_TOKENS, counts.sum(axis=1), dtype=dtype))
         prior = sample.prior_of(topic)
         weights = batch.weights[documents[rows]].astype(np.float64)
-        groups = _divide_in_two(counts[rows], weights, prior[batch.active[words]], prior.sum(), rng)
-        if groups is not None:
-            gain, word_shares = groups
+        division = _divide_in_two(
+            counts[rows], weights, prior[batch.active[words]], prior.sum(), rng
+        )
+        if division is not None:
+            gain, word_shares = division
             # Words without counts of the topic are shared equally.
             shares = np.full(batch.active.size, 0.5)
             shares[words] = word_shares
@@ -371,8 +372,8 @@ def _divide_in_two(
         in_first = expit(log_odds + np.log(first_weight / (1.0 - first_weight)))
         if step in (N_FIRST_STEPS, N_MIXTURE_STEPS):
             # The gain is the bound of the mixture less the evidence of a single group. The bound is
-            # the sum of the evidence of both groups and the entropy of ``in_first``, less the
-            # cross-entropy, which is minus the expected log prior of the documents' groups.
+            # the evidence of both groups, plus the entropy of ``in_first``, less the cross-entropy,
+            # which is minus the expected log prior of the documents' groups.
             first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
             first_evidence, second_evidence, single_evidence = _compute_log_evidence(
                 np.stack([first, second, first + second]), eta, eta_sum
