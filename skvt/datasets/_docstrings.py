@@ -11,9 +11,8 @@ from sklearn.utils import Bunch
 _FILE = Path(__file__).with_name("docstrings.txt.xz")
 _PACKAGES = ["numpy", "scipy", "sklearn"]
 
-# Words of the numpydoc dialect, which describe how an argument is passed, not the subject of the
-# text. The words were chosen by document frequency on the cleaned corpus. Frequent words with a
-# mathematical meaning (matrix, function, sample, random, axis) are not stop words.
+# Frequent words of numpydoc docstrings, which describe how an argument is passed, not the subject
+# of the text. Frequent words with a mathematical meaning, such as matrix or axis, are left out.
 _STOP_WORDS = Path(__file__).with_name("docstrings.stop_words.txt").read_text(encoding="utf-8")
 
 DOCSTRING_STOP_WORDS = frozenset(ENGLISH_STOP_WORDS | set(_STOP_WORDS.split()))

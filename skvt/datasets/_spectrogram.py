@@ -81,7 +81,7 @@ def make_spectrogram(
     mean_count : float, default=5.0
         Mean of all counts.
     activation_shape : float, default=0.2
-        Shape (and rate) of the gamma distribution of a sound's level; small numbers make levels
+        Shape, and rate, of the gamma distribution of a sound's level; small numbers make levels
         sparse.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same spectrogram at every call.

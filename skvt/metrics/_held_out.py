@@ -12,7 +12,7 @@ The arguments of the loops are
 - ``topics`` (n_words, n_topics): the probabilities beta of words in topics;
 - ``assignments`` (n_tokens,): the topic z of each token;
 - ``topic_counts`` (n_topics,): the numbers n_k of tokens of each topic;
-- ``weights`` (n_topics,): work space for the conditional distribution of a token's topic;
+- ``weights`` (n_topics,): scratch for the conditional distribution of a token's topic;
 - ``state``: the state of the generator SplitMix64. For each random number, GOLDEN is added to the
   state, and ``mix`` turns the state into random bits. Functions that draw return the new state.
 """
@@ -85,12 +85,13 @@ def _compute_conditional(alpha, topic_counts, word_probabilities, weights):
 def estimate_left_to_right(words, topics, alpha, n_particles, state):
     """Estimate the log probability of a document word by word ("left-to-right").
 
-    In ``p(w) = prod_n p(w_n | w_<n)``, each factor is estimated by a mean of ``p(w_n | z_<n)`` over
-    particles; a particle is a sample of the assignments z_<n. Before each word, the particles
+    Each factor of ``p(w) = prod_n p(w_n | w_<n)`` is estimated by the mean of ``p(w_n | z_<n)``
+    over particles; a particle is a sample of the assignments z_<n. Before each word, the particles
     sample the assignments of all earlier words again. After each word, the particles are resampled
-    in proportion to their factors. Because of the resampling, ``exp`` of the estimate has the
-    expectation p(w). The method of the paper does not resample particles, so that they do not have
-    the posterior of z_<n given the words so far, and the estimate is biased.
+    in proportion to their factors, so that ``exp`` of the estimate has the expectation p(w).
+
+    The method of the paper does not resample particles. They then do not have the posterior of z_<n
+    given the words so far, and the estimate is biased.
     """
     n_tokens, n_topics = words.size, alpha.size
     # Row r of these arrays belongs to particle r.
@@ -132,7 +133,7 @@ def estimate_left_to_right(words, topics, alpha, n_particles, state):
 def _sweep(words, topics, alpha, assignments, topic_counts, weights, is_reversed, state):
     """Make one Gibbs sweep over all assignments; return the new state.
 
-    The sweep runs from the last token to the first if ``is_reversed``, else from the first token.
+    If ``is_reversed``, the sweep runs from the last token to the first, otherwise forward.
     """
     n_tokens = words.size
     for step in range(n_tokens):
@@ -175,8 +176,7 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     n_tokens, n_topics = words.size, alpha.size
     weights, topic_counts = np.empty(n_topics), np.zeros(n_topics)
     assignments = np.empty(n_tokens, np.int64)
-    # Draw the topic of each token given the tokens before it. Then make Gibbs sweeps, which are not
-    # reversed.
+    # Draw the topic of each token given the tokens before it. Then make forward Gibbs sweeps.
     for n in range(n_tokens):
         _compute_conditional(alpha, topic_counts, topics[words[n]], weights)
         assignments[n], _, state = _draw_index(weights, state)
@@ -200,7 +200,7 @@ def estimate_chib(words, topics, alpha, n_burn_in, n_samples, state):
     state += GOLDEN
     middle = int(uniform(mix(state)) * n_samples)
     log_transitions = np.empty(n_samples)
-    # Step 0 replaces these two, whose values only tell numba the types.
+    # Step 0 replaces both arrays. Their values here only tell numba the types.
     middle_assignments, middle_counts = assignments.copy(), topic_counts.copy()
     # Sample the middle state by a reversed sweep from z*, then the states after the middle state by
     # forward sweeps, then the states before it by reversed sweeps. A single loop samples all

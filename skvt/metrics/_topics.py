@@ -105,8 +105,8 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     X = _check_counts(X, "document completion")
     topic_word = _check_topic_weights(topic_word, X)
     alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
-    # LDA needs a prior of topics. It has no effect, because the topics are given, but it must be
-    # less than each weight.
+    # LDA needs a prior of topics, which must be less than each weight. It has no effect, because
+    # the topics are fixed.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
     with Workers(n_jobs) as workers:
         return compute_completion_score(model, model.stats_from_topics(topic_word), X, workers)
@@ -335,14 +335,13 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     if not 0.0 <= eps < 1.0:
         raise ValueError(f"eps must be in the range [0, 1). Got {eps!r}; try 0 or 1e-12.")
 
-    # Find the top words (K, n_words) as column numbers. ``words`` are the distinct top
-    # words of all topics, and ``indices`` (K, n_words) are the positions of the top words in
-    # ``words``.
+    # Find the top words (K, n_words) as column numbers, the distinct ``words`` of all topics, and
+    # the positions (K, n_words) of the top words in ``words``.
     top_words = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])
-    words, indices = np.unique(top_words, return_inverse=True)
+    words, positions = np.unique(top_words, return_inverse=True)
     # Form all pairs of top words (K, n_pairs); the first of a pair is the more probable word.
     first_ranks, second_ranks = np.triu_indices(n_words, k=1)
-    firsts, seconds = indices[:, first_ranks], indices[:, second_ranks]
+    firsts, seconds = positions[:, first_ranks], positions[:, second_ranks]
     # Numbers of documents with each of the words, and with both words of each pair, (K, n_pairs).
     frequency, joint_frequency = _count_documents(X, words, firsts, seconds)
     if measure == "umass":

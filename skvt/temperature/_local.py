@@ -12,11 +12,11 @@ unit, where C(T) is the normalising constant of the tempered model. Then r_mi is
 
 The reference e_ref_i of a row is its energy after a *pilot*, a short run of plain inference before
 the fit. A row is thus hot while it is explained worse than by the pilot, and at T = 1 once it is
-explained as well. The slope c'(1) is part of this calibration, as
-:mod:`skvt.temperature._variational` explains. Without this calibration, the temperature would
-measure how unusual a row is, and not how far its fit has progressed. e_i is a running mean over the
-local steps of the row. All rows have the same ladder, whose highest temperature, the *ceiling*,
-falls to 1.
+explained as well. Without the reference, the temperature would measure how unusual a row is, and
+not how far its fit has progressed. :mod:`skvt.temperature._variational` explains the term c'(1).
+
+e_i is a running mean over the local steps of the row. All rows have the same ladder, whose highest
+temperature, the *ceiling*, falls to 1.
 """
 
 from dataclasses import dataclass, field
@@ -49,8 +49,8 @@ class _LearnedByRow(Learned):
     _energies: Annotated[Array, "n"] = field(init=False)
     # (n,): N_i.
     _lengths: Annotated[Array, "n"] = field(init=False)
-    # One inverse temperature, learned from the energies of all data. A row has this inverse
-    # temperature in its first local step, because its energy is still unknown.
+    # The inverse temperature that is learned from the energies of all data. A row has it in its
+    # first local step, because its energy is still unknown.
     _all_rows: float = field(init=False)
 
     def __post_init__(self) -> None:

@@ -96,19 +96,19 @@ class _Scheduled(RunningPolicy):
         share of a pass that the next step makes.
         """
         # Take the progress in the middle of the step, so that the first temperature is near the
-        # initial temperature and the last is near 1. The number of passes is a sum of weights. If
-        # only a rounding error separates it from the length, progress is 1.
+        # initial temperature and the last is near 1. Progress is 1 if ``n_done`` is the length up
+        # to a rounding error, since the number of passes is a sum of weights.
         n_done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
         progress = n_done / self._length if exceeds(self._length, n_done) else 1.0
         if self._knows_total and step > 0.0:
-            # Each step raises progress by 1 / length, as in a long stream, so that progress must
-            # be large enough to reach 1 in time. Count the steps of the present size from the
-            # middle of this step until T must be 1.
+            # Progress must be so large that it is 1 at STREAM_SHARE if each step raises it by
+            # 1 / length, as in a long stream. ``n_remaining`` is the number of steps of the present
+            # size from the middle of this step to STREAM_SHARE.
             n_remaining = (STREAM_SHARE - passes) / step - 0.5
             required_progress = 1.0 - max(n_remaining, 0.0) / self._length
             progress = max(progress, required_progress)
-        # Progress never falls: a fit that continues on further rows has made a smaller share of its
-        # passes, and later steps of a stream may be smaller, so that more of them remain.
+        # Progress never falls, even if a fit continues on further rows, of which it has made a
+        # smaller share of passes, or if later steps of a stream are smaller.
         self._progress = progress = max(progress, self._progress)
         self.done = progress >= 1.0
         self.mean_inv_temp = 1.0 / self._recipe._compute_temperature(progress)

@@ -18,9 +18,9 @@ update of the paper, the temperature stays at its highest value or falls to 1 at
   fit, determines the energy e_ref that corresponds to T = 1. The exponent per unit is
   ``(e - e_ref + c'(1)) / T - c(T)``. Its derivative by 1 / T at T = 1 is e - e_ref, because of the
   term c'(1). Energies above e_ref therefore lead to T = 1.
-- y changes slowly, by a step for each global update: e is a running mean over a share of the fit's
-  passes, which begins with the energy at the random start.
-- A fit ends at T = 1, and gets there without a jump: the temperatures of the ladder are
+- q(y) changes slowly, by a step for each global update: e is a running mean over a share of the
+  fit's passes, which begins with the energy at the random start.
+- A fit ends at T = 1, which it reaches without a jump: the temperatures of the ladder are
   min(T_m, ceiling), and the *ceiling* falls linearly to 1 over three quarters of the fit's passes,
   as in :class:`~skvt.temperature.LinearAnnealing`. The energies can only lower the temperature
   sooner. A stream has no end and no ceiling.
@@ -66,7 +66,7 @@ class _Ladder:
     log_partition: Annotated[Array, "n"]
     # c'(1), the derivative of c by 1 / T at T = 1.
     slope_at_one: float
-    # Both arrays as they are without a ceiling, in ascending order of 1 / T for interpolation.
+    # ``inv_temps`` and ``log_partition`` without a ceiling, in ascending order of 1 / T.
     _full: tuple[Array, ...] = field(init=False)
 
     def validate(self, d: int, k: int) -> bool:
@@ -124,8 +124,8 @@ class Learned(RunningPolicy):
     _hot_passes: float
     # Running mean e in nats per unit; None before the first step.
     _energy: float | None = None
-    # Sum of the energies in nats, and of the units, of the rows that the present step has visited.
-    # `observe` adds to both sums; `advance` reads both sums and sets them to 0.
+    # Sums of the energies in nats, and of the units, of the rows that the present step has visited.
+    # `observe` adds to both; `advance` reads both and sets them to 0.
     _seen_energy: float = 0.0
     _seen_units: float = 0.0
     # Share of a pass that the present step makes.
@@ -248,7 +248,7 @@ class VariationalTempering(TemperaturePolicy):
         remedy = "Use LinearAnnealing() instead."
         return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
 
-    # Default of ``memory`` as a share of the fit's passes, which a subclass may change.
+    # Default of ``memory`` as a share of the fit's passes. Subclasses may have another share.
     _default_memory = 0.25
 
     def check(self, plan: FitPlan) -> None:

@@ -79,8 +79,8 @@ def optimise_activations(
     biases = np.empty((K, ROWS_PER_BLOCK), q.dtype)
     field = np.empty(ROWS_PER_BLOCK, q.dtype)
     lane_inv_temps = np.empty(ROWS_PER_BLOCK, q.dtype)
-    # The largest change of the activations of each lane, in the present sweep and in the last one.
-    # The latter is inf until the end of the ladder, so that no row counts as converged before.
+    # The largest change of the activations of each lane in the present sweep, and in the previous
+    # sweep. ``last_changes`` are inf until the end of the ladder, so that no row has converged.
     changes = np.empty(ROWS_PER_BLOCK, q.dtype)
     last_changes = np.empty(ROWS_PER_BLOCK, q.dtype)
     # Energies of the rows of a block in the first row, and entropies in the second row.
@@ -126,13 +126,13 @@ def optimise_activations(
         for k in range(K):
             _write_field(k, biases, shared_gram, row_grams, n_used, is_shared, q_lanes, field)
             for lane in range(ROWS_PER_BLOCK):
-                p = q_lanes[k, lane]
-                p_off = one - p
+                q_on = q_lanes[k, lane]
+                q_off = one - q_on
                 # The sum over k counts the term G_kj q_k q_j of each pair of components twice.
-                # The average of both fields has the factor 1/2 at this term.
+                # The average of ``biases`` and ``field`` has the factor 1/2 at this term.
                 averaged_field = half * (biases[k, lane] + field[lane])
-                sums[0, lane] += p * (prior_log_odds[k] + precision * averaged_field)
-                sums[1, lane] -= p * log(max(p, tiny)) + p_off * log(max(p_off, tiny))
+                sums[0, lane] += q_on * (prior_log_odds[k] + precision * averaged_field)
+                sums[1, lane] -= q_on * log(max(q_on, tiny)) + q_off * log(max(q_off, tiny))
         for lane in range(n_used):
             energies[start + lane], entropies[start + lane] = sums[0, lane], sums[1, lane]
             for k in range(K):
@@ -147,8 +147,8 @@ def _write_field(
     """Write the field of component k in each lane, see :func:`optimise_activations`, to ``field``.
 
     The matrix G is ``shared_gram`` if ``is_shared``, and ``row_grams[lane]`` otherwise. The loops
-    run over all j, to avoid a branch, although the field has no term j = k. This term is added
-    beforehand to cancel it.
+    run over all j to avoid a branch. The field has no term j = k, so that this term is added first,
+    and the loop cancels it.
     """
     K = biases.shape[0]
     if is_shared:

@@ -44,9 +44,9 @@ MAX_COMPONENT_COST = 15.0
 MIN_ACTIVE_COMPONENTS = 1e-3
 # Maximum number of rows whose principal directions determine the initial noise and temperature.
 MAX_ROWS_OF_SPECTRUM = 1_000
-# A learned noise variance starts at the share of the mean square of the values that the first K
-# principal directions of the rows do not explain. If this share is less than MIN_NOISE_SHARE, the
-# noise variance starts at the share DEFAULT_NOISE_SHARE.
+# A learned noise variance starts at the share of the mean square of all values that the first K
+# principal directions of the rows do not explain or, if this share is less than MIN_NOISE_SHARE, at
+# the share DEFAULT_NOISE_SHARE.
 MIN_NOISE_SHARE = 0.01
 DEFAULT_NOISE_SHARE = 0.1
 # Smallest distance of learned activation priors from 0 and 1.
@@ -267,7 +267,7 @@ class FactorialMixture(ConjugateModel):
     ) -> FactorialResult:  # fmt: skip
         """Optimise the activations of each row; ``q`` of the result are the activations (n, K).
 
-        If ``batch.row_starts`` is finite, make one sweep from these activations, which does not
+        If ``batch.row_starts`` are finite, make one sweep from these activations, which does not
         lower the bound. Otherwise sweeps start from pi, with the ladder of temperatures, and end at
         convergence. With ``search``, or if a start is infinite, sweeps also start from annealed
         particles, and each row keeps the activations with the highest bound.
@@ -413,9 +413,9 @@ class FactorialMixture(ConjugateModel):
         """
         b = np.asarray(inv_temps, np.float64)
         log_p = np.stack([np.log(self.activation_prior), np.log1p(-self.activation_prior)])
-        value, slope = compute_noise_partition(b, self.n_features, self.noise_variance)
-        choice_value, choice_slope = compute_choice_partition(b, log_p)
-        return value + choice_value.sum(axis=1), slope + choice_slope.sum(axis=1)
+        noise_log_c, noise_slope = compute_noise_partition(b, self.n_features, self.noise_variance)
+        choice_log_c, choice_slope = compute_choice_partition(b, log_p)
+        return noise_log_c + choice_log_c.sum(axis=1), noise_slope + choice_slope.sum(axis=1)
 
     # ------------------------------------------------------------------------ initial values
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -449,8 +449,8 @@ class FactorialMixture(ConjugateModel):
     ) -> Stats:
         """Return statistics that make components different when they are added to ``stats``.
 
-        They are needed because high temperatures make components equal. The statistics add random
-        vectors of about ``share`` times the spread of the rows to the components.
+        Components become equal at high temperatures. The statistics add random vectors of about
+        ``share`` times the spread of the rows to the components.
         """
         pairs, _, activation_sums, totals = stats.as_stats().arrays
         _, variance = compute_column_moments(data)
@@ -466,8 +466,8 @@ class FactorialMixture(ConjugateModel):
         since local steps would turn off such components.
         """
         square_norm = max(variance.sum(), 1e-300)
-        largest = 2.0 * MAX_COMPONENT_COST * self.noise_variance
-        scale = np.sqrt(variance * (min(square_norm, largest) / square_norm))
+        max_square_norm = 2.0 * MAX_COMPONENT_COST * self.noise_variance
+        scale = np.sqrt(variance * (min(square_norm, max_square_norm) / square_norm))
         return scale * rng.standard_normal((self.n_components, self.n_features))
 
     # --------------------------------------------------------------------------- predictions
@@ -492,8 +492,8 @@ def _run_local_task(
 
     ``schedule`` has the inverse temperatures of all rows of the batch, and the sweeps. ``out`` has
     the activations (n, K), the energies (n,) and the entropies (n,) of all rows of the batch, in
-    nats. Before the call, ``out`` has the initial activations. The statistics are None unless
-    ``with_stats`` is set.
+    nats. Its activations are the start of the sweeps before the call. The statistics are None
+    unless ``with_stats`` is set.
     """
     inv_temps, (ladder, max_sweeps, tol) = schedule
     q, energy, entropy = out
@@ -580,9 +580,9 @@ def guess_variances(
     squares, observed = sums_of_rows(X, weights, _sum_column_squares)
     # The lower limit keeps the variances positive if all values are 0.
     mean_square = max(squares.sum() / max(observed.sum(), 1.0), 1e-12)
-    noise_share, largest = _estimate_noise_share(X, weights, n_components)
+    noise_share, max_variance = _estimate_noise_share(X, weights, n_components)
     prior = mean_square / max(n_active, MIN_ACTIVE_COMPONENTS)
-    return {"noise_variance": mean_square * noise_share, "prior_variance": prior}, largest
+    return {"noise_variance": mean_square * noise_share, "prior_variance": prior}, max_variance
 
 
 def _sum_column_squares(X: Array, weights: Array) -> tuple[Array, Array]:

@@ -91,7 +91,8 @@ def draw_particles(
         Variance of the noise.
     """
     n_rows, K = linear.shape
-    # Equal rows must have equal bits. Adding 0 turns -0 into 0, and inf replaces all kinds of NaN.
+    # Equal rows must have equal bits. Adding 0 turns -0 into 0, and inf replaces NaN, which has
+    # several bit patterns.
     X = np.where(np.isnan(X), np.inf, np.asarray(X, np.float64) + 0.0)
     S = count_particles(K)
     shapes = (n_rows,), (n_rows, S), (n_rows, K), (n_rows, S, K), (n_rows, K)
@@ -143,8 +144,8 @@ def write_particles(
     ``precision`` is the inverse noise variance, and ``seeds`` (n,) has a seed for each row. All
     other arrays are the fields of :class:`Particles`, to which the results are written.
 
-    The random number generator is SplitMix64: the state of the generator is advanced by ``GOLDEN``,
-    and ``uniform(mix(random_state))`` is then the next random number in [0, 1).
+    The random number generator is SplitMix64: for each random number, ``GOLDEN`` is added to
+    ``random_state``, and the number in [0, 1) is ``uniform(mix(random_state))``.
     """
     n_rows, S, K = states.shape
     z, field = np.empty((K, S)), np.empty((K, S))
@@ -233,8 +234,8 @@ def _write_fields(
                 for p in range(S):
                     field[k, p] -= gram_entry * z[j, p]
         for p in range(S):
-            # The sum over k counts the term G_kj z_k z_j of each pair of components twice.
-            # Therefore take the mean of both fields, which has the factor 1/2 at this term.
+            # The sum over k counts the term G_kj z_k z_j of each pair of components twice. The mean
+            # of ``field`` and ``field_alone`` has the factor 1/2 at this term.
             energy[p] += 0.5 * precision * z[k, p] * (field[k, p] + field_alone)
 
 
@@ -298,8 +299,8 @@ def _choose_step(energy: Array, longest: float, weight: Array) -> float:
             low = step
         else:
             high = step
-        # Take the geometric mean of the limits, since steps differ by orders of magnitude. ``low``
-        # is 0 at first, and is replaced by a number whose geometric mean is positive.
+        # Take the geometric mean of the limits, since steps differ by orders of magnitude. The
+        # maximum makes the mean positive while ``low`` is 0.
         step = np.sqrt(max(low, 1e-3 * high) * high)
     # A step must be positive, so that the inverse temperature rises.
     return max(low, 1e-12 * longest)

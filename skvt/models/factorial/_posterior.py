@@ -22,9 +22,9 @@ from skvt.typing import Array, Run
 
 # Maximum number 2^K of states that are enumerated.
 MAX_ENUMERATED = 1 << 12
-# The density of a row is computed from p(x, z) of the states z of its particles if these states
-# have more than this share of the posterior probability, and from the weights of the particles if
-# not.
+# If the states z of a row's particles have more than this share of the posterior probability, the
+# density of the row is computed from p(x, z) of these states, and otherwise from the weights of the
+# particles.
 MIN_COVERAGE = 0.5
 # Maximum number of rows in a task.
 _ROWS_PER_TASK = 1024
@@ -178,8 +178,8 @@ def _infer_by_particles(
     posterior: ActivationPosterior, run: Run,
 ) -> None:  # fmt: skip
     """Write estimates of the densities and probabilities of all rows by annealed particles."""
-    # Count the entries for each row in the largest array of a task. It has an entry for each
-    # particle and each component, or for each particle and each column.
+    # Count the entries of the largest array of a task by row: an entry for each particle and each
+    # component, or for each particle and each column.
     numbers_per_row = model.n_components
     if batch.has_missing or len(q["covariance"]) > 1:
         numbers_per_row = max(numbers_per_row, model.n_features)

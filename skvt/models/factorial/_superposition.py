@@ -9,11 +9,10 @@ activations are then inferred from scratch.
 
 1. After a pass, changes are tried on a sample of the rows: sums and differences of the pairs of
    components with the most correlated activations, and negatives.
-2. During the next pass, the best change is tried on all rows, which is called a *superposition*. If
-   no change raises the bound of the sample, the trial is made with unchanged components, which is
-   called a *refresh*. In both cases, each row keeps its activations or infers them from scratch,
-   whichever has the higher bound.
-3. After that pass, the components and activations of the trial are kept if they raise the exact
+2. During the next pass, the best change is tried on all rows: a *superposition*. If no change
+   raises the bound of the sample, unchanged components are tried: a *refresh*. In both cases, each
+   row keeps its activations or infers them from scratch, whichever has the higher bound.
+3. After this pass, the components and activations of the trial are kept if they raise the exact
    bound of all rows.
 
 If neither a change nor a refresh is left to try, the move pauses until the bound has risen.
@@ -50,7 +49,7 @@ from skvt.typing import Array, IndexArray
 SAMPLE_ROWS = 1_000
 # Number of rows of the sample on which all changes are compared.
 FIRST_ROWS = 250
-# Number of changes that are tried on the whole sample: the best changes of the first comparison.
+# Number of changes that are tried on the whole sample, the best on the first FIRST_ROWS rows.
 N_FINALISTS = 4
 # Number of local and global updates of a trial on the whole sample.
 N_UPDATES = 2
@@ -59,8 +58,8 @@ MAX_PAIRS = 8
 # Maximum number of components whose negatives are tried. The largest components are chosen.
 MAX_NEGATIVES = 16
 # Maximum number of multiplications of a search for a change, which limits the number of changes if
-# there are hundreds of components. The number of multiplications is the number of changes times
-# sweeps times rows times squared components.
+# there are hundreds of components. It is the product of the numbers of changes, sweeps, rows and
+# squared components.
 MAX_WORK = 1e10
 # Number of sweeps over the activations in a trial, as assumed for the limit MAX_WORK.
 ASSUMED_SWEEPS = 60
@@ -197,8 +196,8 @@ class Superposition(Move):
         small, large = (
             self._make_sampled_batch(model, state, n) for n in (FIRST_ROWS, SAMPLE_ROWS)
         )
-        # Limit the number of multiplications. Choose changes that are evenly spaced in the list, so
-        # that sums, differences and negatives are among them.
+        # Limit the number of multiplications. Take changes at even distances in the list, so that
+        # sums, differences and negatives are among them.
         work = ASSUMED_SWEEPS * max(small.n_rows, ROWS_PER_BLOCK) * model.size(state.stats) ** 2
         max_changes = max(2, int(MAX_WORK / work))
         changes = [changes[i] for i in _space_evenly(len(changes), max_changes)]

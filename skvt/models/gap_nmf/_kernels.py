@@ -1,10 +1,9 @@
 """Compiled loops of GaP-KL-NMF: updates, draws and terms of the bound of activations.
 
 They serve the local step of :mod:`skvt.models.gap_nmf._model`, which explains the model and the
-terms rate, table and levels. q(H) of a row consists of K gamma distributions, with parameters
-``shape`` and ``rate`` for each component.
-``shape`` is (n, K), and ``rate`` is (n, K), or (1, K) if all rows have equal rates. ``lit(x, c)``
-is the constant c in the floating-point type of x.
+terms rate, table and levels. For each row, q(H) has a gamma distribution for each of K components.
+Its parameters are ``shape`` (n, K) and ``rate``, which is (n, K), or (1, K) if all rows have equal
+rates. ``lit(x, c)`` is the constant c in the floating-point type of x.
 """
 
 from typing import Any
@@ -56,12 +55,12 @@ def write_divergences(shape: Array, rate: Array, prior: float, out: Array) -> No
     constant = gammaln(prior) - prior * log(prior)
     for i in range(shape.shape[0]):
         row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
-        total = 0.0
+        divergence = 0.0
         for k in range(shape.shape[1]):
             a, r = shape[i, k], row_rate[k]
-            value = (a - prior) * digamma(a) - gammaln(a) + constant
-            total += value + prior * log(r) + np.float64(a) * (prior - r) / r
-        out[i] = total
+            shape_terms = (a - prior) * digamma(a) - gammaln(a) + constant
+            divergence += shape_terms + prior * log(r) + np.float64(a) * (prior - r) / r
+        out[i] = divergence
 
 
 @jit
@@ -93,8 +92,8 @@ def ascend_activations(
     is added to sums of tempered rates, so that no divisor is 0.
 
     The loop is for few rows, because matrix products are faster for many rows. Columns without
-    counts have no effect. Therefore the columns with counts are copied to a smaller table for each
-    row, whose width is a multiple of the length of vector instructions.
+    counts have no effect, so that each row uses a copy of the columns with counts. The width of the
+    copy is a multiple of the length of vector instructions.
     """
     n_components = table.shape[0]
     # Numbers of columns and components, padded to multiples of LANES and of 4.
@@ -117,7 +116,7 @@ def ascend_activations(
                 row_table[k, j] = table[k, columns[j]]
         row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
         for _ in range(max_iter):
-            # Divide the counts by the tempered rates times levels, summed over k.
+            # Divide the counts by the sums over k of tempered rates times tempered levels.
             for k in range(n_components):
                 level = levels[i, k]
                 tempered_levels[k] = level if inv_temp == 1.0 else level**inv_temp
@@ -140,7 +139,7 @@ def ascend_activations(
 # ------------------------------------------------------------------------------------- draws
 @jit_allocating
 def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Array) -> None:
-    """Draw gamma variates to ``out`` (n, K); values below ``zero_below`` are replaced by 0.
+    """Draw gamma variates to ``out`` (n, K); variates below ``zero_below`` are replaced by 0.
 
     A variate of shape a is ``g u^(1/a)``, with a uniform u and a variate g of shape a + 1. g is
     drawn by the rejection method of Marsaglia and Tsang (2000). A loop over the row makes a
@@ -153,7 +152,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Ar
     int_scratch = np.empty((3, width), np.int32)
     # Input and output of :func:`draw_gammas_exactly`, which draws the *doubtful* entries, whose
     # proposals fail the cheap test. Column j belongs to doubtful entry j of a row.
-    shapes, normals, values, bits = doubles[0], doubles[1], doubles[2], bit_scratch[0]
+    shapes, normals, variates, bits = doubles[0], doubles[1], doubles[2], bit_scratch[0]
     is_doubtful, components = int_scratch[0], int_scratch[2]
     for i in range(n):
         state = mix(np.uint64(seed) + GOLDEN * np.uint64(i + 1))
@@ -162,9 +161,9 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Ar
         for k in range(width):
             a = shape[i, k]
             uniform_number, test_number = make_uniform_pair(mix(state - GOLDEN * np.uint64(k + 1)))
-            value, is_doubtful[k] = propose_gamma(a, normal[k], test_number)
-            value = value * _compute_root(uniform_number, a) / row_rate[k]
-            out[i, k] = value if value >= zero_below else lit(value, 0.0)
+            variate, is_doubtful[k] = propose_gamma(a, normal[k], test_number)
+            variate = variate * _compute_root(uniform_number, a) / row_rate[k]
+            out[i, k] = variate if variate >= zero_below else lit(variate, 0.0)
         # List the components of doubtful entries. To avoid a branch, each k is written to the list,
         # and overwritten by the next k unless it is doubtful. The count has the type np.int64,
         # because numba would compile draw_gammas_exactly again for the constant 0.
@@ -180,8 +179,8 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, zero_below: float, out: Ar
         for j in range(n_doubtful):
             k = components[j]
             a = shape[i, k]
-            value = values[j] * _compute_root(make_uniform_pair(bits[j])[0], a) / row_rate[k]
-            out[i, k] = value if value >= zero_below else lit(a, 0.0)
+            variate = variates[j] * _compute_root(make_uniform_pair(bits[j])[0], a) / row_rate[k]
+            out[i, k] = variate if variate >= zero_below else lit(a, 0.0)
 
 
 @jit_inlined

@@ -39,11 +39,11 @@ from skvt.typing import Array, IndexArray, Run
 # row in a matrix product is independent of its position only if the matrix has a fixed size.
 ROWS_PER_BLOCK = 256
 # Smallest number of rows of a block. If a local step returns no statistics, a batch of fewer than
-# ROWS_PER_BLOCK rows is padded to the next power of two, but at least to this number. In a block of
-# this size, a loop over rows takes the place of matrix products.
+# ROWS_PER_BLOCK rows is padded only to the next power of two, but at least to this number. A block
+# of this size is solved by a loop over rows instead of matrix products.
 MIN_ROWS_OF_BLOCK = 8
-# Activations below this number are set to 0, and so are rates below this share of the largest rate
-# in their bin.
+# Activations below this number are set to 0. Rates below this share of the largest rate in their
+# bin are set to 0, too.
 ZERO_BELOW = 1e-15
 # Number that is added to rates before data are divided by the rates: the square of ZERO_BELOW.
 MIN_RATE = 1e-30
@@ -326,10 +326,9 @@ class _Block:
         return self.levels if self.inv_temp == 1.0 else self.levels**self.inv_temp
 
     def _compute_tempered_rates(self) -> Array:
-        """Return tempered rates times levels, summed over k, (B, F).
+        """Return the sums over k of tempered levels times the table, (B, F).
 
-        The rates are from the table, divided by the largest in each bin. The next call overwrites
-        the result.
+        The next call overwrites the result.
         """
         np.matmul(self._temper_levels(), self.table, out=self._rates_memory)
         self._rates_memory += self.model.dtype(MIN_RATE)
@@ -473,8 +472,8 @@ def _solve_expected_weights(
     half = 0.5 * (prior_rate * a + (W_shape_sum - theta_shape) * mean_SH)
     root = np.sqrt(half**2 + prior_rate * mean_SH * theta_shape * a)
     # The quadratic equation is prior_rate mean_SH t^2 + 2 half t = theta_shape a. Its solution is
-    # (root - half) / (prior_rate mean_SH), which is equal to theta_shape a / (half + root). Use the
-    # form that adds numbers of equal sign, because a difference would lose digits.
+    # (root - half) / (prior_rate mean_SH) = theta_shape a / (half + root). Use the form that adds
+    # numbers of equal sign, because a difference would lose digits.
     t = np.empty_like(half)
     is_negative = half <= 0.0
     is_positive = ~is_negative

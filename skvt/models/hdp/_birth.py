@@ -73,15 +73,15 @@ TARGETS_PER_TOPIC = 0.5
 TOKENS_OF_FIRST_TOPIC = 40.0
 # Minimum number of topics with which a fit of fresh topics begins.
 MIN_FRESH_TOPICS = 4
-# A failure is a target without a birth. A birth cancels up to FAILURES_PER_BIRTH earlier failures.
-# No more births are tried once there are MAX_UNCANCELLED_FAILURES failures that are not cancelled.
+# A failure is a target without a birth, and a birth cancels up to FAILURES_PER_BIRTH earlier
+# failures. Births end when MAX_UNCANCELLED_FAILURES failures are not cancelled.
 MAX_UNCANCELLED_FAILURES = 24
 FAILURES_PER_BIRTH = 4
 # A word is in surplus if its count is this number of standard deviations above its expectation.
 SURPLUS_DEVIATIONS = 2.0
 # Maximum number of updates of all topics on the collected documents before a birth is judged.
 TRIAL_STEPS = 4
-# Maximum number of such updates before a replacement of all topics of a batch is judged.
+# Maximum number of updates before a replacement of all topics of a batch is judged.
 REPLACEMENT_STEPS = 20
 # After a birth from a topic has failed, the topic is a target again only if the number of its
 # tokens has changed by more than this share.
@@ -112,8 +112,8 @@ class BirthOfTopics(Move):
         # parts of batches with the documents that were collected for it.
         self._targets: list[Target] = []
         # The topics that failed as targets, each with its number of tokens at that time. Topics
-        # that a birth makes or changes are recorded as failures, too, so that they are not tried
-        # again until they change.
+        # that a birth has made or changed are recorded like failures, so that they are targets
+        # again only if they change.
         self._ledger = Ledger(same_mass=SAME_MASS_TOLERANCE)
         # Maximum number of documents of a target, and the probability with which a document is in
         # the random sample from which documents are collected.
@@ -204,8 +204,8 @@ class BirthOfTopics(Move):
     ) -> MoveRecord:
         """Try a birth from words that occur in a batch more often than its topics predict.
 
-        This birth finds a topic that is new in a stream. A birth from a target would not find the
-        new topic, since each old topic has only a few of its tokens.
+        This birth finds a topic that is new in a stream. A birth from a target would not find it,
+        since each old topic has only a few tokens of the new topic.
         """
         word_counts, usage = state.memos[part.key].stats.arrays
         masses = word_counts.sum(axis=1)
@@ -220,8 +220,8 @@ class BirthOfTopics(Move):
         # Give the fresh topic as many tokens again, divided among all words as expected, because a
         # topic gains words that it lacks only slowly.
         surplus += surplus.sum() * expected_counts / expected_counts.sum()
-        # Start the fresh topic with the usage of the topic that is most similar in its number of
-        # tokens. The usage is the sums over documents of :mod:`skvt.models.hdp._usage`.
+        # Start the fresh topic with the usage, see :mod:`skvt.models.hdp._usage`, of the topic that
+        # is most similar in its number of tokens.
         similar_topic = int(np.argmin(np.abs(masses - surplus.sum())))
         fresh = Stats((surplus[None], usage[similar_topic : similar_topic + 1]))
         n_topics_before = state.component_ids.size
@@ -313,8 +313,8 @@ class BirthOfTopics(Move):
         """Let fresh topics compete for the documents of ``parts``; keep them if the bound rises.
 
         At the beginning, the tokens of the fresh topics are subtracted from the topic ``source``,
-        unless it is None. If ``kept_topics`` is not None, all other topics are removed, and these
-        topics begin without their tokens in the documents of the parts.
+        unless it is None. If ``kept_topics`` is not None, all other old topics are removed, and the
+        kept topics begin without their tokens in the documents of the parts.
         """
         total_memo = state.memos.total()
         max_updates = TRIAL_STEPS if kept_topics is None else REPLACEMENT_STEPS
@@ -340,8 +340,7 @@ class BirthOfTopics(Move):
         trial, decision = compete(begin_trial, fresh, bound_before, max_updates, scale, MIN_GAIN)
         if decision.is_accepted:
             trial.keep(state)
-            # Record the source and the fresh topics, which this trial has judged, so that they are
-            # targets again only if they change.
+            # Record the source and the fresh topics, which are targets again only if they change.
             masses = model.component_masses(state.memos.total().stats)
             topics = [*([] if source is None else [source]), *range(n_old, masses.size)]
             ids = state.component_ids[topics].tolist()

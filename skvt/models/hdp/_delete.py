@@ -82,8 +82,9 @@ class DeleteTopic(Move):
         usage = state.plain_stats.as_stats().arrays[1]
         self._ids = state.component_ids
         self._ledger = self._ledger.record_targets(self._ids)
-        # Numbers of documents in which each topic is in use, (K,), and number of all documents.
-        doc_counts, n_documents = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
+        # (K,): number of documents in which each topic is in use.
+        doc_counts = usage[:, IN_USE]
+        n_documents = float(usage[:, DOCUMENTS].max())
         self._parts, self._n_documents, self._is_waiting = {}, {}, False
         if len(doc_counts) < 2 or not len(state.memos) or self._ledger.n_in_vain >= MAX_FAILURES:
             return
@@ -124,8 +125,7 @@ class DeleteTopic(Move):
         candidates = list(self._parts)
         self.exhausted = not self._is_waiting
         if not np.array_equal(self._ids, state.component_ids):
-            # Another move of this pass has changed topics, so that all contributions are out of
-            # date.
+            # Another move has changed topics, so that all contributions are out of date.
             self.exhausted = False
             candidates = []
         records: list[MoveRecord] = []

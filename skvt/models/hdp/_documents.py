@@ -1,11 +1,12 @@
 """Trials of moves of topics: new local steps of a few documents, while all others do not change.
 
-Memoized inference keeps a *memo* of each batch: the sums of the statistics, entropies and weights
-of its documents. The *contribution* of some documents is their share of these sums. After new local
-steps of the documents with other topics, their old contributions are subtracted from the memos and
-their new contributions are added. The exact bound of the whole corpus then follows from the memos.
-A *part* consists of some documents of one batch and their contribution. Shapes have A words that
-occur in the documents, V words of the vocabulary and K topics.
+Births and deletes of topics use them. Memoized inference keeps a *memo* of each batch: the sums of
+the statistics, entropies and weights of its documents. The *contribution* of some documents is
+their share of these sums. A *part* consists of some documents of one batch and their contribution.
+
+A trial makes new local steps of the documents of some parts with other topics. It replaces the old
+contributions in the memos by the new contributions, from which the exact bound of the whole corpus
+follows. Shapes have A words that occur in the documents, V words of the vocabulary and K topics.
 """
 
 from collections.abc import Hashable, Iterable
@@ -33,26 +34,24 @@ from skvt.rows import pieces
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray
 
-
-def require_growing_topics(move: str) -> tuple[Requirement, ...]:
-    """Return the requirements of a move of topics; error messages call the move ``move``."""
-    return (Requirement(move, Capability.GROWING_TOPICS, "Leave it out of moves."),)
-
-
-# A birth drops a fresh topic, which is a topic that it proposes, unless the topic has more tokens
-# than this number. To find fresh topics in the tokens of an old topic, a birth collects only
-# documents with more tokens of the old topic than this number.
+# A fresh topic that a birth proposes is dropped unless it has more than this number of tokens. A
+# birth from an old topic collects documents with more than this number of tokens of the old topic.
 MIN_TOKENS = 2.0
 # Bytes of an entry of a batch. Each entry is stored twice: by document and by word.
 _BYTES_OF_ENTRY = 24
 # Expected counts below this share of the largest count are set to 0, since they do not exceed its
-# rounding error. These include the counts of topics that are absent, which local steps leave
-# slightly above 0. The limit is a share, since row weights may have any scale.
+# rounding error. Local steps leave such counts to topics that are absent. The limit is a share,
+# since row weights may have any scale.
 _ROUNDING_SHARE = np.finfo(np.float64).eps
 # :func:`count_topic_tokens` leaves out expected counts below this number.
 _MIN_COUNT = 1e-3
 # Maximum number of responsibilities that are in memory at a time.
 _MAX_RESPONSIBILITIES = 2_000_000
+
+
+def require_growing_topics(move: str) -> tuple[Requirement, ...]:
+    """Return the requirements of a move of topics; error messages call the move ``move``."""
+    return (Requirement(move, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
 @dataclass(frozen=True)
@@ -143,9 +142,8 @@ class BatchPart:
         documents = model.batch(X[rows], np.arange(rows.size), batch.weights[rows])
         positions = np.searchsorted(batch.active, documents.active)
         global_params = Globals(global_params.expected_log[positions], global_params.sticks)
-        # Repeat the local step of these documents to get their contribution. The result is the same
-        # as before, since the local step of a document does not depend on the other documents of
-        # its batch.
+        # Repeat the local step of these documents to get their contribution. Its result is the same
+        # as in the whole batch, since it does not depend on other documents.
         result = model.local_step(documents, global_params, 1.0, tools.run)
         memo = tools.make_memo(model, result, documents)
         return cls(solved_batch.key, documents, Contribution.from_memo(memo, documents.active))
@@ -207,8 +205,8 @@ class TopicTrial(Trial):
     ``memo`` is the memo of the whole corpus before the trial. The attribute ``total_memo`` is the
     memo of the whole corpus after the last update, and ``memo_of_others`` is the memo of all
     documents that are not in the parts. If most words do not occur in the documents of the parts,
-    the trial is *narrowed*: the word counts in both memos have a column for each word that occurs,
-    and a last column with the sum over all other words.
+    the trial is *narrowed*: the word counts in these two attributes have a column for each word
+    that occurs, and a last column with the sum over all other words.
 
     A move lets :meth:`compute_gain` or :func:`skvt.moves.compete` call :meth:`update` several
     times, and calls :meth:`keep` if it accepts the result.
@@ -226,8 +224,8 @@ class TopicTrial(Trial):
         self.total_memo = memo.rearranged(self._index)
         # Words that occur in the documents, or None if most words do.
         self._columns = unite_words([part.contribution.columns for part in parts], model.n_features)
-        # The bound over the whole vocabulary minus the bound over the columns of a narrowed trial.
-        # The difference stays the same during the trial.
+        # The bound over the whole vocabulary minus the bound over the columns of a narrowed trial,
+        # which stays the same during the trial.
         self._bound_of_other_words = 0.0
         narrow_contributions = self._old_contributions
         if self._columns is not None:

@@ -258,7 +258,7 @@ def improve_sticks(
     gradients. The product of H and a vector is computed from the difference of the gradients at two
     points, DIFFERENCE_DISTANCE on either side of x. ``scratch`` (5, 2, K) is overwritten.
     """
-    # Entries are computed in loops, since each expression of whole arrays would add half a second
+    # Compute entries in loops, since an expression of whole arrays adds half a second to the time
     # of compilation.
     constants = scale, usage, n_documents, alpha, gamma
     gradient, gradient_behind, direction, residual, step = (
@@ -339,9 +339,9 @@ def add_pair_losses(
     ``words[i]`` with the counts ``counts[i]`` for i from ``indptr[d]`` to ``indptr[d + 1]`` - 1.
     The share of topic k in the tokens of word v is
 
-        r_dvk = topic_weights_dk table_vk / sum_l topic_weights_dl table_vl,
+        r_dvk = topic_weights_dk word_weights_vk / sum_l topic_weights_dl word_weights_vl,
 
-    and the loss is, where d and v are omitted in r,
+    and the loss is, with r_k for r_dvk,
 
         sum_dv row_weights_d counts_dv ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b).
 
@@ -349,7 +349,7 @@ def add_pair_losses(
     ``losses`` is (P,).
     """
     n_topics = word_weights.shape[1]
-    # 1 / sum_l topic_weights_dl table_vl of each word of a document, computed if a pair needs it.
+    # 1 / sum_l topic_weights_dl word_weights_vl of each word v of document d, if a pair needs it.
     inverse_sums = np.empty(0)
     for d in range(start, stop):
         first, end = indptr[d], indptr[d + 1]

@@ -72,8 +72,8 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     ])  # fmt: skip
     # Approximate all gains first, since the exact bound of the sticks costs more.
     sticks = model.sticks
-    # ``usage`` has the usage of topics after the merges chosen so far, and ``topics`` has the
-    # original number of the topic in each row of ``usage``.
+    # ``usage`` is the usage of topics after the merges chosen so far, and ``topics`` are the
+    # original numbers of its rows.
     topics: IndexArray = np.arange(len(usage))
     approximate_bound = sticks.approximate_best_bound(usage)
     stick_gains = np.array([
@@ -108,7 +108,7 @@ def _merge_usage(
 ) -> tuple[Array, IndexArray]:
     """Return usage and topics after pair p has merged.
 
-    ``usage`` (n, 5) and ``topics`` (n,) are the rows and numbers of the topics before the merge.
+    Before the merge, ``usage`` (n, 5) is the usage of the topics with the numbers ``topics`` (n,).
     """
     kept, removed = (int(np.flatnonzero(topics == k)[0]) for k in changes.pairs[p])
     usage = usage.copy()
@@ -119,7 +119,7 @@ def _merge_usage(
 def sum_other_memos(
     model: HDP, state: MovableState, key: Hashable
 ) -> tuple[Memo, NDArray[np.bool_]]:
-    """Return the sum of all memos but the memo ``key``, and which topics it has tokens of, (K,)."""
+    """Return the sum of all memos but the memo ``key``, and whether it has each topic, (K,)."""
     total_memo = state.memos.total()
     other_memo = total_memo.plus(state.memos[key], sign=-1.0)
     masses, all_masses = (model.component_masses(memo.stats) for memo in (other_memo, total_memo))
@@ -170,7 +170,7 @@ class MergeTopics(Move):
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Merge pairs as long as the bound rises."""
         if not np.array_equal(self._ids, state.component_ids):
-            # Another move of this pass has changed the documents since the changes were gathered.
+            # Another move of this pass has changed topics, so that the changes are out of date.
             self.exhausted = False
             self._ledger = replace(self._ledger, waiting=0)
             return []
@@ -215,8 +215,8 @@ class MergeTopics(Move):
         other_changes = PairChanges.without_common_documents(pairs, other_usage)
         all_changes = replace(changes, usage=changes.usage + other_changes.usage)
         # The local step gives the batch a new memo, which changes the bound even without merges.
-        # Judge the merges and the new memo together, against the bound before, and divide the
-        # change that is due to the new memo equally among the gains of the chosen merges.
+        # Judge the merges and the new memo together. Divide the change of the bound that is due to
+        # the new memo equally among the gains of the chosen merges.
         memo = tools.make_memo(model, result, batch)
         new_total_memo = other_memo.plus(memo)
         bound_before = compute_bound(model, total_memo)

@@ -13,16 +13,16 @@ rest*, which stands for all topics that are not represented:
     q(z_dn) = Cat(r_dn) with r_dnk = 0 for k > K,
     q(pi_d) = Dir(theta_d) over the K topics and the rest.
 
-Truncations are nested: the bound with K topics equals the bound with K + 1 topics, one of which has
-no tokens, except for the few nats of one more q(u).
+Truncations are nested: one more topic without tokens changes the bound only by the few nats of its
+q(u).
 
 The guide (doc/guide/memoized_hdp.md) derives the bound L. Two of its terms are replaced by lower
 bounds that are sums over documents. ``E[log c_D(alpha beta)]``, with the normaliser c_D of the
 Dirichlet density, has the bound :meth:`~skvt.models.hdp._sticks.Sticks.log_normalizer_bound`.
 ``log Gamma(c_dk)``, with ``c_dk = N_dk + alpha E[beta_k]`` and N_dk = sum_n r_dnk, is convex, so
-that its tangent is a bound. The tangent touches at theta_dk, the value of c_dk in the document's
-last local step, or at the *pseudo-count* ``alpha E[beta_k]`` if the document has next to no tokens
-of topic k.
+that each tangent is a lower bound. The tangent touches at theta_dk, the value of c_dk in the
+document's last local step, or at the *pseudo-count* ``alpha E[beta_k]`` if the document has next to
+no tokens of topic k.
 
 If alpha is learned, ``-log Gamma(alpha + N_d)`` for a document of N_d tokens, which is not convex,
 is replaced by
@@ -30,10 +30,10 @@ is replaced by
 where psi is the digamma function. This is a lower bound, exact at alpha = a, the value in the last
 local step.
 
-All documents are thus represented by three sums: the expected word counts of topics, the *usage* of
-topics (:mod:`skvt.models.hdp._usage`), and an entropy, which memoized inference keeps with both in
-the memo of each batch. The best q(u) is a function of the usage alone. At T = 1 every step raises
-L. Topics, and with them their sticks, are sorted by usage if that raises L.
+L thus depends on the documents only through three sums: the expected word counts of topics, the
+*usage* of topics (:mod:`skvt.models.hdp._usage`), and an entropy. Memoized inference keeps these
+sums of each batch in its memo. The best q(u) is a function of the usage alone. At T = 1 every step
+raises L. Topics are sorted by the number of their documents if this order raises L.
 """
 
 from collections.abc import Iterable, Sequence
@@ -229,7 +229,7 @@ class HDP(ConjugateModel):
         return float(self.words_evidence(word_counts).sum()) + self.sticks.best_bound(usage)
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """Return model and statistics for the words that occur, if most words do not occur.
+        """Return model and statistics narrowed to the words that occur, if fewer than half do.
 
         Otherwise return this model and ``stats``.
         """
@@ -353,15 +353,14 @@ class HDP(ConjugateModel):
                 doc_concentration=self.learn_doc_topic_concentration,
             )
         if self.learn_topic_word_prior:
-            # Compute the mean of E[log phi] over all topics and words, on which the best eta
-            # depends.
+            # The best eta depends on the mean of E[log phi] over all topics and words.
             eta = self.topic_word_prior
             model, compact_stats = self.compact(stats)
             expected_log = Dirichlet.expectation(model.natural_parameters(compact_stats)[0])
             mean_log = expected_log.mean()
             if model is not self:
-                # The last column stands for the sum of all words that do not occur, which have
-                # equal E[log phi]. Replace digamma of their sum of eta by digamma of a single eta.
+                # The last column stands for all words that do not occur, which have equal
+                # E[log phi]. Replace digamma of the sum of their eta by digamma of a single eta.
                 n_others = self.n_features - expected_log.shape[1] + 1
                 log_of_other = expected_log[:, -1].mean() + psi(eta[0]) - psi(n_others * eta[0])
                 mean_log = expected_log[:, :-1].sum() / len(expected_log) + n_others * log_of_other
@@ -494,10 +493,10 @@ class _SolvedDocuments:
     ) -> Array:
         """Return each document's part of L in nats, (n,), given its bound in LDA with K topics.
 
-        ``prior`` has gamma and alpha, and ``sticks`` are the parameters of q(u). Two terms of the
-        bound of LDA, whose prior are the pseudo-counts alpha_k, are replaced by the terms of L:
-        ``log Gamma(A) - log Gamma(A + N_d)``, with A the sum of the pseudo-counts, and for each
-        topic ``log Gamma(theta) + (c - theta) psi(theta) - log Gamma(alpha_k)``.
+        ``prior`` has gamma and alpha, and ``sticks`` are the parameters of q(u). The bound of LDA
+        with the pseudo-counts alpha_k as prior has the terms ``log Gamma(A) - log Gamma(A + N_d)``,
+        where A is the sum of all alpha_k, and for each topic ``log Gamma(theta) + (c - theta)
+        psi(theta) - log Gamma(alpha_k)``. The terms of L take their place.
         """
         alpha, prior_sum = prior.doc_concentration, self.pseudo_counts.sum()
         bound = lda_bound + gammaln(prior_sum + self.lengths) - gammaln(prior_sum)
@@ -511,8 +510,8 @@ class _SolvedDocuments:
         if document.size:
             c_dk = self.pseudo_counts[topic] + self.tempered_tokens[document, topic]
             points = self.solved_theta[document, topic], self.pseudo_counts[topic]
-            at_theta, at_pseudo_count = (gammaln(x) + (c_dk - x) * psi(x) for x in points)
-            np.add.at(bound, document, at_pseudo_count - at_theta)
+            old_tangent, new_tangent = (gammaln(x) + (c_dk - x) * psi(x) for x in points)
+            np.add.at(bound, document, new_tangent - old_tangent)
         return np.asarray(bound)
 
     def compute_usage(self, weights: Array, alpha: float) -> Array:

@@ -37,7 +37,7 @@ class PairChanges:
 
     # (P, 2): the topic that stays, then the topic that is removed.
     pairs: IndexArray
-    # (P, 5): the usage of the merged topic itself, not its change, with 0 in the columns DOCUMENTS
+    # (P, 5): the usage of the merged topic, which is not a change, with 0 in the columns DOCUMENTS
     # and LENGTH_SLOPE.
     usage: Array
     # (P,): change of the memo's entropy in nats.
@@ -85,13 +85,12 @@ def compute_pair_changes(
     # Leave out the last weight, which belongs to all topics that are not represented.
     weights_of_topics = compute_expected_weights(global_params.sticks)[:-1]
     pseudo_counts = model.sticks.doc_concentration * weights_of_topics
-    # Round the pseudo-counts as the local step does, so that they equal ``theta`` of topics
-    # that are not in use.
+    # Round the pseudo-counts as the local step does.
     pseudo_counts = pseudo_counts.astype(model.dtype).astype(np.float64)
     theta, tokens = result.q, result.counts
     weights = batch.weights.astype(np.float64)
-    # ``theta`` has the points at which tangents touch: the pseudo-count of a topic that is not in
-    # use, and a larger number for a topic in use.
+    # ``theta`` (n, K) are the points at which tangents touch. The point of a topic that is not in
+    # use is its pseudo-count.
     is_in_use = theta != pseudo_counts
     # The tangent of log Gamma at theta, evaluated at pseudo-count + tokens, is psi(theta) times the
     # pseudo-count plus the constant log Gamma(theta) + (tokens - theta) psi(theta). Sum the

@@ -76,8 +76,8 @@ class Sticks:
     def log_normalizer_bound(self, sticks: Array) -> float:
         """Return a lower bound of ``E[log c_D(alpha beta)]``, a document's normaliser, in nats.
 
-        ``log c_D(alpha beta) >= K log alpha + sum_{k <= K+1} log beta_k`` for every alpha, the last
-        sum being ``sum_k [log u_k + (K + 1 - k) log(1 - u_k)]``; see doc/guide/memoized_hdp.md.
+        For every alpha, ``log c_D(alpha beta) >= K log alpha + sum_{k <= K+1} log beta_k``, and the
+        sum is ``sum_k [log u_k + (K + 1 - k) log(1 - u_k)]``; see doc/guide/memoized_hdp.md.
         """
         log_u, log_complement = _compute_expected_logs(sticks)
         n_topics = len(sticks)
@@ -162,7 +162,7 @@ class Sticks:
 
 @lru_cache(maxsize=64)
 def _maximise_bound(usage_bytes: bytes, n_topics: int, prior: Sticks) -> Array:
-    """Return the result of :meth:`Sticks.find_best`, and cache it by the bytes of usage."""
+    """Return the result of :meth:`Sticks.find_best`; the cache can hash bytes, but not arrays."""
     # Copy the array, since numba compiles anew for an array that is not writeable.
     usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS).copy()
     problem = _Problem.from_usage(prior, usage)

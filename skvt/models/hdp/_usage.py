@@ -27,8 +27,8 @@ N_COLUMNS = 5
 def find_document_totals(usage: Array) -> tuple[float, float]:
     """Return the number of documents and the sum LENGTH_SLOPE over all documents.
 
-    A topic lacks the documents whose last local step preceded its birth, so that the largest values
-    of any topic are taken.
+    They are the largest values of all topics, since a topic lacks the documents whose last local
+    step preceded its birth.
     """
     return float(usage[:, DOCUMENTS].max()), float(usage[:, LENGTH_SLOPE].max())
 
@@ -38,7 +38,7 @@ def estimate_usage_of_union(usage: Array) -> Array:
 
     If n_a and n_b of D documents have topics a and b in use, ``n_a n_b / D`` documents have both in
     use by chance. In these documents, psi of the sum of both theta is at least
-    ``log(exp(psi_a) + exp(psi_b))``, since exp(psi) is convex, and 0 at 0. Here psi_a is the mean
+    ``log(exp(psi_a) + exp(psi_b))``, since exp(psi(x)) is convex, and 0 at x = 0. psi_a is the mean
     of psi(theta_da) over the documents that have topic a in use.
     """
     union = usage[0].copy()

@@ -386,8 +386,7 @@ class LDA:
         if np.ndim(inv_temp) > 0:
             # Rows have separate temperatures. Make no tempered table, which has a single
             # temperature. The loops do not use the scalar ``inv_temp``.
-            row_inv_temps = np.asarray(inv_temp, self.dtype)
-            n_tabulated, inv_temp = 0, 1.0
+            row_inv_temps, n_tabulated, inv_temp = np.asarray(inv_temp, self.dtype), 0, 1.0
         inv_temp = self.dtype.type(inv_temp)
         table = np.empty((n_tabulated, self.n_components), self.dtype)
         shift = np.empty(n_tabulated, self.dtype)
