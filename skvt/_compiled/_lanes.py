@@ -148,9 +148,9 @@ def draw_from_members(
 ) -> Any:
     """Draw m with probability proportional to ``weights[begin + m] * values[members[begin + m]]``.
 
-    Return m, and the sum of all products and ``others``. The members are m = 0, ..., ``width`` - 1,
-    where ``width`` is a multiple of LANES. The result m = ``width`` stands for all other outcomes,
-    and has a probability proportional to the number ``others``.
+    Return m in 0, ..., ``width``, and the sum of all products and ``others``. ``width`` is a
+    multiple of LANES. The result m = ``width`` stands for all outcomes that are no members, and has
+    a probability proportional to the number ``others``.
 
     ``numbers`` is the tuple (begin, width, special, special_weight, special_value, others, number).
     For the member ``special``, ``special_weight`` is subtracted from the weight, and

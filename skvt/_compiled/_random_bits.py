@@ -158,9 +158,9 @@ def draw_gamma(a: float, state: np.uint64) -> tuple[float, np.uint64]:
     for _ in range(MAX_TRIES):
         normal, _, state = draw_normal_pair(state)
         state += GOLDEN
-        is_accepted, value = _test_gamma(a, normal, 1.0 - uniform(mix(state)))
+        is_accepted, variate = _test_gamma(a, normal, 1.0 - uniform(mix(state)))
         if is_accepted:
-            return value, state
+            return variate, state
     return np.nan, state
 
 
@@ -170,10 +170,11 @@ def draw_binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint6
 
     n and p are float64, and n is a whole number. The variate is the number of n uniform numbers in
     [0, 1) that are below p. Each round of the method of Ahrens and Dieter (1974) draws x, the i-th
-    smallest of these numbers, which is a beta variate. If x is at most p, the i smallest numbers
-    are below p, and each of the n - i larger numbers is below p with probability (p - x) / (1 - x).
-    Otherwise the numbers below p are among the i - 1 numbers below x, each of which is above p with
-    probability (x - p) / x. In both cases a binomial variate of fewer trials remains to be drawn.
+    smallest of these numbers, which is a beta variate. A binomial variate of fewer trials remains:
+
+    - if x <= p, the i smallest numbers are below p, and each of the n - i larger numbers is below p
+      with probability (p - x) / (1 - x);
+    - if x > p, each of the i - 1 numbers below x is above p with probability (x - p) / x.
 
     With i about n p, the expected value of the remaining variate is about sqrt(n p). After a few
     rounds it is so small that a sequential search is fast.

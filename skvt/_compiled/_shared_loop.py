@@ -63,9 +63,9 @@ def _emit_pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 def _fetch_and_add_in_python(counter: IndexArray, index: int, size: int) -> int:
     """Do the same as :func:`_fetch_and_add` in Python."""
     with _lock:
-        value = int(counter[index])
+        old_value = int(counter[index])
         counter[index] += size
-    return value
+    return old_value
 
 
 @instruction(_fetch_and_add_in_python)

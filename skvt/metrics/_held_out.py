@@ -41,16 +41,16 @@ def _draw_index(weights, state):
 
     Return the index, the sum of the weights, and the new state.
     """
-    total = 0.0
+    total_weight = 0.0
     for k in range(weights.size):
-        total += weights[k]
+        total_weight += weights[k]
     state += GOLDEN
-    remainder = uniform(mix(state)) * total
+    remainder = uniform(mix(state)) * total_weight
     for k in range(weights.size):
         remainder -= weights[k]
         if remainder < 0.0:
-            return k, total, state
-    return weights.size - 1, total, state
+            return k, total_weight, state
+    return weights.size - 1, total_weight, state
 
 
 # The next functions are loops, because a NumPy expression or slice takes half a second to compile.

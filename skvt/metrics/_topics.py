@@ -378,5 +378,5 @@ def _compute_npmi(p_first, p_second, p_joint):
     # Other pairs get arbitrary legal probabilities, so that no logarithm warns.
     p_first, p_second = np.where(is_regular, p_first, 1.0), np.where(is_regular, p_second, 1.0)
     p_safe = np.where(is_regular, p_joint, 0.5)
-    values = np.log(p_safe / (p_first * p_second)) / -np.log(p_safe)
-    return np.where(is_regular, values, np.where(p_joint >= 1, 0.0, -1.0))
+    npmi = np.log(p_safe / (p_first * p_second)) / -np.log(p_safe)
+    return np.where(is_regular, npmi, np.where(p_joint >= 1, 0.0, -1.0))

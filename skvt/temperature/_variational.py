@@ -180,8 +180,8 @@ class Learned(RunningPolicy):
 
         With a memory of m passes it is ``1 - exp(-passes / m)``.
         """
-        age = 1.0 / STREAM_STEPS if self._memory is None else passes / self._memory
-        return -np.expm1(-age)
+        share_of_memory = 1.0 / STREAM_STEPS if self._memory is None else passes / self._memory
+        return -np.expm1(-share_of_memory)
 
     def observe(self, result: Energies, batch: Batch) -> None:
         """Add the energies of a batch to the sums of the step, which may have several batches."""

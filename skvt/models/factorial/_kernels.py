@@ -164,10 +164,10 @@ def _write_field(
         for lane in range(ROWS_PER_BLOCK):
             # Lanes from ``n_used`` on repeat the last row of the block.
             gram_row = row_grams[min(lane, n_used - 1), k]
-            total = biases[k, lane] + gram_row[k] * q_lanes[k, lane]
+            lane_field = biases[k, lane] + gram_row[k] * q_lanes[k, lane]
             for j in range(K):
-                total -= gram_row[j] * q_lanes[j, lane]
-            field[lane] = total
+                lane_field -= gram_row[j] * q_lanes[j, lane]
+            field[lane] = lane_field
 
 
 @jit_allocating

@@ -368,10 +368,10 @@ class FactorialMixture(ConjugateModel):
 
     def _chunks(self, batch: FactorialBatch) -> list[slice]:
         """Divide the rows into chunks, as slices, that do not depend on the number of threads."""
-        step = ROWS_PER_CHUNK
+        rows_per_chunk = ROWS_PER_CHUNK
         if batch.has_missing:
-            step = max(1, min(step, NUMBERS_PER_CHUNK // self.n_components**2))
-        return pieces(batch.n_rows, step)
+            rows_per_chunk = max(1, min(rows_per_chunk, NUMBERS_PER_CHUNK // self.n_components**2))
+        return pieces(batch.n_rows, rows_per_chunk)
 
     # ------------------------------------------------------------------------ learned priors
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
@@ -516,7 +516,7 @@ def _run_local_task(
     weights = batch.weights[rows]
     weighted_q = q * weights[:, None].astype(model.dtype)
     activation_sums = weights @ q
-    # Sum E[z] E[z]' over rows. Then overwrite the diagonal with the sum of E[z^2] = E[z].
+    # Sum E[z] E[z]' over rows, (D or 1, K, K). The diagonal is the sum of E[z_k^2] = E[z_k].
     if model.by_column:
         observed = np.ones_like(X) if observed is None else observed
         pairs = (weighted_q[:, :, None] * q[:, None, :]).reshape(len(q), -1)

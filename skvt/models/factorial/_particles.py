@@ -1,11 +1,12 @@
 """Annealed particles: draws from the posterior of the activations of rows in a factorial mixture.
 
+The algorithm is sequential Monte Carlo [DelMoral06 sec. 3]. Predictions with many components in
+:mod:`skvt.models.factorial._posterior` use particles, and local steps start from particles.
+
 A row x is the sum of the vectors mu_k of its active components, plus noise. The activation z_k of
 component k is 1 if the component is active in the row, and 0 otherwise. A particle is a drawn state
-z (K,) of all activations of a row. :mod:`skvt.models.factorial._posterior` uses particles for
-predictions with many components, and the model uses them as starts of local steps. The algorithm is
-sequential Monte Carlo [DelMoral06 sec. 3]. In shapes, n is the number of rows, K of components and
-S of particles of a row.
+z (K,) of all activations of a row. In shapes, n is the number of rows, K of components and S of
+particles of a row.
 """
 
 from typing import NamedTuple
@@ -97,9 +98,10 @@ def draw_particles(
     S = count_particles(K)
     shapes = (n_rows,), (n_rows, S), (n_rows, K), (n_rows, S, K), (n_rows, K)
     particles = Particles(*map(np.empty, shapes))
+    seeds = hash_rows(np.ascontiguousarray(X).view(np.uint64))
     write_particles(
         np.ascontiguousarray(linear, np.float64), np.ascontiguousarray(gram, np.float64), logit,
-        1.0 / noise_variance, hash_rows(np.ascontiguousarray(X).view(np.uint64)), *particles,
+        1.0 / noise_variance, seeds, *particles,
     )  # fmt: skip
     return particles
 
@@ -271,13 +273,13 @@ def _write_weights(energy: Array, step: float, weight: Array) -> float:
     Write ``exp(step * energy)``, divided by its maximum over particles, to ``weight``. Return the
     logarithm of the mean of ``exp(step * energy)`` over particles.
     """
-    largest = energy.max()
-    total = 0.0
+    max_energy = energy.max()
+    sum_of_weights = 0.0
     for p in range(energy.size):
         # Without the limit, `exp` could return denormal numbers, with which arithmetic is slow.
-        weight[p] = exp(max(step * (energy[p] - largest), -700.0))
-        total += weight[p]
-    return step * largest + log(total / energy.size)
+        weight[p] = exp(max(step * (energy[p] - max_energy), -700.0))
+        sum_of_weights += weight[p]
+    return step * max_energy + log(sum_of_weights / energy.size)
 
 
 @jit_inlined_allocating

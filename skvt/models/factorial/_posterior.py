@@ -101,11 +101,11 @@ def _infer_by_enumeration(
     coefficients = None
     if not batch.has_missing and len(q["covariance"]) == 1:
         coefficients = _make_complete_coefficients(model, states, q)
-    task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
+    rows_per_task = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
     log_density, probabilities = posterior
     tasks: list[tuple[Any, ...]] = [
         (model, batch.X[rows], states, q, coefficients, log_density[rows], probabilities[rows])
-        for rows in pieces(batch.n_rows, task_rows)
+        for rows in pieces(batch.n_rows, rows_per_task)
     ]
     run(_infer_task_by_enumeration, tasks)
 
@@ -165,10 +165,10 @@ def _infer_task_by_enumeration(
         for block in pieces(len(states), block_size):
             joint[:, block] = features @ _make_column_coefficients(model, states[block], q).T
     # From here on, ``joint`` holds p(x, z) divided by its maximum over z, instead of log p(x, z).
-    largest = joint.max(axis=1, keepdims=True)
-    np.exp(np.subtract(joint, largest, out=joint), out=joint)
+    max_log_joint = joint.max(axis=1, keepdims=True)
+    np.exp(np.subtract(joint, max_log_joint, out=joint), out=joint)
     sum_over_states = joint.sum(axis=1)
-    log_density[:] = largest[:, 0] + np.log(sum_over_states)
+    log_density[:] = max_log_joint[:, 0] + np.log(sum_over_states)
     probabilities[:] = joint @ states / sum_over_states[:, None]
 
 
@@ -184,11 +184,11 @@ def _infer_by_particles(
     if batch.has_missing or len(q["covariance"]) > 1:
         numbers_per_row = max(numbers_per_row, model.n_features)
     numbers_per_row *= count_particles(model.n_components)
-    task_rows = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // numbers_per_row))
+    rows_per_task = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // numbers_per_row))
     log_density, probabilities = posterior
     tasks = [
         (model, batch, rows, global_params, q, log_density[rows], probabilities[rows])
-        for rows in pieces(batch.n_rows, task_rows)
+        for rows in pieces(batch.n_rows, rows_per_task)
     ]
     run(_infer_task_by_particles, tasks)
 

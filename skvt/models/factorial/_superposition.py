@@ -1,11 +1,15 @@
 """Superposition moves: sums, differences and negatives of components, with new activations.
 
 In a factorial mixture, a row is the sum of its active components. Coordinate ascent has two kinds
-of local optima that annealing alone does not avoid. In the first, the components a and b have been
-replaced by a and b - a, and component a is active in each row that contains a or b. In the second,
-a component has been replaced by its negative, which is active in the rows that do not contain the
-component. Adding a component to another, subtracting it, or changing its sign corrects this, if all
-activations are then inferred from scratch.
+of local optima that annealing alone does not avoid:
+
+- a and b - a have replaced the components a and b, and a is active in each row that contains a or
+  b;
+- the negative of a component has replaced it, and is active in the rows that do not contain the
+  component.
+
+Adding a component to another, subtracting it, or changing its sign leads out of such an optimum, if
+all activations are then inferred from scratch.
 
 1. After a pass, changes are tried on a sample of the rows: sums and differences of the pairs of
    components with the most correlated activations, and negatives.
@@ -137,9 +141,9 @@ class Superposition(Move):
         """Prepare the next pass; pause if nothing is left to try and the bound has not risen."""
         self._memos, self._activations, self._samples = {}, [], []
         if self.exhausted:
-            total = state.memos.total()
-            rise = compute_bound(model, total) - self._rested_at
-            self._rests = rise < NEGLIGIBLE_RISE * total.weight
+            total_memo = state.memos.total()
+            rise = compute_bound(model, total_memo) - self._rested_at
+            self._rests = rise < NEGLIGIBLE_RISE * total_memo.weight
 
     def make_observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Return the function that tries the change on a batch, or None to pause."""
@@ -179,9 +183,9 @@ class Superposition(Move):
             self._ledger = self._ledger.record_search(self._change is not None)
         self.exhausted = self._change is None and is_stalled
         self._rested_at = max(bound, bound + gain)
-        target = () if change is None else change[:2]
-        kind = "superposition" if target else "refresh"
-        return [decision.record(tools.n_iter, kind, target, "new activations of all rows")]
+        components = () if change is None else change[:2]
+        move_name = "superposition" if components else "refresh"
+        return [decision.record(tools.n_iter, move_name, components, "new activations of all rows")]
 
     def _choose_change(
         self, model: FactorialMixture, state: MovableState, tools: MoveTools

@@ -42,8 +42,8 @@ def write_geometric_means(shape: Array, rate: Array, zero_below: float, out: Arr
     for i in range(shape.shape[0]):
         row_rate = rate[i] if rate.shape[0] > 1 else rate[0]
         for k in range(shape.shape[1]):
-            value = exp(digamma(shape[i, k])) / row_rate[k]
-            out[i, k] = value if value >= zero_below else lit(value, 0.0)
+            mean = exp(digamma(shape[i, k])) / row_rate[k]
+            out[i, k] = mean if mean >= zero_below else lit(mean, 0.0)
 
 
 @jit
@@ -130,8 +130,8 @@ def ascend_activations(
                 updated = prior + inv_temp * tempered_levels[k] * ratio_sums[k]
                 change += abs(updated - shape[i, k])
                 shape[i, k] = updated
-                value = exp(digamma(updated)) / row_rate[k]
-                levels[i, k] = value if value >= zero_below else lit(value, 0.0)
+                new_level = exp(digamma(updated)) / row_rate[k]
+                levels[i, k] = new_level if new_level >= zero_below else lit(new_level, 0.0)
             if change < tol * n_components:
                 break
 

@@ -234,9 +234,9 @@ class GaPNMF(ConjugateModel):
         if self.local == "gibbs" and global_params.seed is not None:
             rng = np.random.default_rng(global_params.seed)
             seeds = rng.integers(2**62, size=len(blocks)).tolist()
+        # Blocks are padded to ``height`` rows: without statistics, to the next power of two.
         height = ROWS_PER_BLOCK
         if not with_stats:
-            # The last argument is the smallest power of two that is at least ``n_rows``.
             height = min(height, max(MIN_ROWS_OF_BLOCK, 1 << (batch.n_rows - 1).bit_length()))
         tasks = []
         for rows, seed in zip(blocks, seeds, strict=True):
@@ -258,12 +258,12 @@ class GaPNMF(ConjugateModel):
 class _Block:
     """Up to ``height`` rows and the arrays of their local step.
 
-    Arrays have B = ``height`` rows. Rows beyond the number of data rows are empty; they are called
-    padding rows. ``start`` (n, K) is the H from which sweeps start, or None. ``spectra`` are the
-    ``table`` and ``shift`` of :func:`_make_table`, and the rates theta_k W_kf (K, F). ``shape``
-    (B, K) and ``rate`` are the parameters of q(H); ``rate`` is (B, K), or (1, K) if no value is
-    missing. :meth:`solve` sets ``weights`` (B, 1), the weights of the rows, which the other methods
-    read.
+    Arrays have B = ``height`` rows; the rows after the n data rows are empty *padding rows*.
+    ``start`` (n, K) is the H from which sweeps start, or None. ``spectra`` are the ``table`` and
+    ``shift`` of :func:`_make_table`, and the rates theta_k W_kf (K, F).
+
+    The attributes ``shape`` (B, K) and ``rate``, which is (B, K), or (1, K) if no value is missing,
+    are the parameters of q(H). :meth:`solve` sets ``weights`` (B, 1), the weights of the rows.
     """
 
     def __init__(

@@ -1,9 +1,8 @@
 """Births of topics: fresh topics are fitted to a few documents, and kept if the bound rises.
 
 Before a pass, a few topics are chosen as *targets*. During the pass, a sample of the documents that
-have many tokens of a target is collected, together with their contributions to the memos. A memo
-holds the sums of the statistics, entropies and weights of the documents of a batch, and the
-contribution of some documents is their share of these sums. After the pass
+have many tokens of a target is collected, together with their contributions to the memos. After the
+pass
 
 1. fresh topics are fitted to the target's tokens in these documents alone. An annealed fit begins
    with more topics than are expected. Topics then merge while the bound of these documents rises;
@@ -11,9 +10,11 @@ contribution of some documents is their share of these sums. After the pass
    documents have no tokens of the fresh topics, so that the exact bound of the whole corpus is
    known. The change is kept if the bound has risen.
 
-Documents that were not collected can use the fresh topics from the next pass on.
+Documents that were not collected can use the fresh topics from the next pass on. On a stream, whose
+documents are seen once, births are tried on each batch instead.
 
-On a stream, whose documents are seen once, births are tried on each batch instead.
+A memo holds the sums of the statistics, entropies and weights of the documents of a batch, and the
+contribution of some documents is their share of these sums.
 """
 
 from collections.abc import Hashable
@@ -217,8 +218,8 @@ class BirthOfTopics(Move):
             reason = "No words occur more often than topics predict."
             decision = Decision(is_accepted=False, gain=np.nan, reason=reason)
             return decision.record(tools.n_iter, "birth", (), SURPLUS_DESCRIPTION)
-        # Give the fresh topic as many tokens again, divided among all words as expected, because a
-        # topic gains words that it lacks only slowly.
+        # Double the tokens of the fresh topic, and divide the additional tokens among all words as
+        # expected, because a topic gains words that it lacks only slowly.
         surplus += surplus.sum() * expected_counts / expected_counts.sum()
         # Start the fresh topic with the usage, see :mod:`skvt.models.hdp._usage`, of the topic that
         # is most similar in its number of tokens.
@@ -350,7 +351,8 @@ class BirthOfTopics(Move):
 
 def _choose_number_of_topics(X: sp.csr_array, max_topics: int) -> int:
     """Return the number of topics with which a fit to the word counts X (n, V) begins."""
-    return min(max(MIN_FRESH_TOPICS, int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC))), max_topics)
+    n_topics = int(np.sqrt(X.sum() / TOKENS_OF_FIRST_TOPIC))
+    return min(max(MIN_FRESH_TOPICS, n_topics), max_topics)
 
 
 def _count_documents(target: Target) -> int:

@@ -1,11 +1,13 @@
 """Deletes of topics: a small topic is deleted if the bound rises without it.
 
 Before a pass, a few small topics are chosen as *candidates*. During the pass, the documents that
-have tokens of a candidate are collected, together with their contributions to the memos. A memo
-holds the sums of the statistics, entropies and weights of the documents of a batch, and the
-contribution of some documents is their share of these sums. After the pass, a few updates of all
-other topics are made, with local steps of the documents of the candidate. Other documents have no
-tokens of the candidate and do not change, so that the exact bound without the candidate is known.
+have tokens of a candidate are collected, together with their contributions to the memos. After the
+pass, a few updates of all other topics are made, with local steps of the documents of the
+candidate. Other documents have no tokens of the candidate and do not change, so that the exact
+bound without the candidate is known.
+
+A memo holds the sums of the statistics, entropies and weights of the documents of a batch, and the
+contribution of some documents is their share of these sums.
 """
 
 from collections import defaultdict

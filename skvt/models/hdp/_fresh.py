@@ -101,6 +101,6 @@ def _fit_annealed(
     policy = LinearAnnealing(n_passes=COOLING_PASSES).start(FitPlan(model, ANNEALED_PASSES))
     state, run_pass = tools.separate_fit(model, X, weights, policy, n_batches=n_batches)
     for _ in range(ANNEALED_PASSES):
-        # The second argument are the moves of the pass. Make none.
+        # The empty tuple means that the pass makes no moves.
         model, _ = run_pass(model, ())
     return state.memos.total().stats

@@ -75,12 +75,9 @@ def choose_merges(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int
     # ``usage`` is the usage of topics after the merges chosen so far, and ``topics`` are the
     # original numbers of its rows.
     topics: IndexArray = np.arange(len(usage))
-    approximate_bound = sticks.approximate_best_bound(usage)
-    stick_gains = np.array([
-        sticks.approximate_best_bound(_merge_usage(usage, changes, p, topics)[0])
-        - approximate_bound
-        for p in range(len(pairs))
-    ])  # fmt: skip
+    merged_usages = (_merge_usage(usage, changes, p, topics)[0] for p in range(len(pairs)))
+    merged_bounds = np.array([sticks.approximate_best_bound(merged) for merged in merged_usages])
+    stick_gains = merged_bounds - sticks.approximate_best_bound(usage)
     gains = word_gains + changes.entropy + stick_gains
     # Compute exact gains in the order of the approximate gains, each given the merges chosen so
     # far.

@@ -16,19 +16,18 @@ rest*, which stands for all topics that are not represented:
 Truncations are nested: one more topic without tokens changes the bound only by the few nats of its
 q(u).
 
-The guide (doc/guide/memoized_hdp.md) derives the bound L. Two of its terms are replaced by lower
-bounds that are sums over documents. ``E[log c_D(alpha beta)]``, with the normaliser c_D of the
-Dirichlet density, has the bound :meth:`~skvt.models.hdp._sticks.Sticks.log_normalizer_bound`.
-``log Gamma(c_dk)``, with ``c_dk = N_dk + alpha E[beta_k]`` and N_dk = sum_n r_dnk, is convex, so
-that each tangent is a lower bound. The tangent touches at theta_dk, the value of c_dk in the
-document's last local step, or at the *pseudo-count* ``alpha E[beta_k]`` if the document has next to
-no tokens of topic k.
+The guide (doc/guide/memoized_hdp.md) derives the bound L. Some of its terms are replaced by lower
+bounds that are sums over documents:
 
-If alpha is learned, ``-log Gamma(alpha + N_d)`` for a document of N_d tokens, which is not convex,
-is replaced by
-``-log Gamma(alpha) + log Gamma(a) - log Gamma(a + N_d) - (alpha - a) (psi(a + N_d) - psi(a))``,
-where psi is the digamma function. This is a lower bound, exact at alpha = a, the value in the last
-local step.
+- ``E[log c_D(alpha beta)]``, with the normaliser c_D of the Dirichlet density, by
+  :meth:`~skvt.models.hdp._sticks.Sticks.log_normalizer_bound`;
+- ``log Gamma(c_dk)``, with ``c_dk = N_dk + alpha E[beta_k]`` and N_dk = sum_n r_dnk, by a tangent,
+  since it is convex. The tangent touches at theta_dk, the value of c_dk in the document's last
+  local step, or at the *pseudo-count* ``alpha E[beta_k]`` if the document has next to no tokens of
+  topic k;
+- ``-log Gamma(alpha + N_d)`` of a document of N_d tokens, if alpha is learned, by
+  ``-log Gamma(alpha) + log Gamma(a) - log Gamma(a + N_d) - (alpha - a) (psi(a + N_d) - psi(a))``
+  with the digamma function psi. The two are equal at alpha = a, the value in the last local step.
 
 L thus depends on the documents only through three sums: the expected word counts of topics, the
 *usage* of topics (:mod:`skvt.models.hdp._usage`), and an entropy. Memoized inference keeps these

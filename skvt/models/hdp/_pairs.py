@@ -2,10 +2,12 @@
 
 A memo holds the sums of the statistics, entropies and weights of the documents of a batch. If
 topics a and b merge, their responsibilities r_a and r_b of each token are added, and so are their
-word counts. The bound has a tangent of log Gamma for each document and topic, see
+word counts. The changes of the entropy, and of the usage of topics
+(:mod:`skvt.models.hdp._usage`), are sums over documents, which follow from a local step.
+
+The bound has a tangent of log Gamma for each document and topic, see
 :mod:`skvt.models.hdp._model`. The tangents of the merged topic touch at theta_a + theta_b, where
-theta is the parameter of q(pi_d) for the topic. The changes of the entropy, and of the usage of
-topics (:mod:`skvt.models.hdp._usage`), are sums over documents, which follow from a local step.
+theta is the parameter of q(pi_d) for the topic.
 """
 
 from dataclasses import dataclass, replace

@@ -97,14 +97,14 @@ class Sticks:
         alpha = self.doc_concentration
         n_documents, length_slope = find_document_totals(usage)
         # Pseudo-counts of the K topics, and last of the rest, which has no tokens.
-        c = alpha * compute_expected_weights(sticks)
-        tangents = c[:-1] @ usage[:, SLOPE] + usage[:, TRACES] @ psi(c[:-1])
+        pseudo_counts = alpha * compute_expected_weights(sticks)
+        tangents = pseudo_counts[:-1] @ usage[:, SLOPE] + usage[:, TRACES] @ psi(pseudo_counts[:-1])
         # Number of documents that do not use a topic, for the K topics and the rest.
         n_without = np.append(n_documents - usage[:, IN_USE], n_documents)
         return float(
             n_documents * self.log_normalizer_bound(sticks)
             + tangents
-            + n_without @ gammaln(c)
+            + n_without @ gammaln(pseudo_counts)
             - alpha * length_slope
             - n_documents * gammaln(alpha)
         )

@@ -3,10 +3,11 @@
 Collapsed Gibbs sampling draws the topic z of each token given the topics of all other tokens
 [GriffithsSteyvers04 eq. 5]. A local step is one sweep over the tokens of a batch, which draws their
 topics. Its global parameters are the counts n_wk of the tokens of word w in topic k over all
-documents. Its statistics are the resulting changes of these counts. The dense sampler in
-:mod:`skvt.models.lda._collapsed_kernels` computes the probabilities of all topics for each token.
-For many topics, the sparse sampler in :mod:`skvt.models.lda._sparse_kernels` may replace it. The
-cost of the sparse sampler hardly grows with the number of topics.
+documents. Its statistics are the resulting changes of these counts.
+
+The dense sampler in :mod:`skvt.models.lda._collapsed_kernels` computes the probabilities of all
+topics for each token. For many topics, the sparse sampler in
+:mod:`skvt.models.lda._sparse_kernels`, whose cost hardly grows with their number, may replace it.
 
 Shapes have the V words of the vocabulary, A words that occur in a batch of n documents, nnz
 entries, which are the words of a document with their counts, and K topics.

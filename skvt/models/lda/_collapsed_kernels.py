@@ -147,7 +147,7 @@ def _begin_document(
     token_indptr: IndexArray, seeds: NDArray[np.uint64], alpha: Array, has_topics: bool,
     topics: IndexArray, streams: Any,
 ) -> None:  # fmt: skip
-    """Begin document d, which must have tokens, in stream s."""
+    """Begin document d, which must have tokens, in stream s of :func:`_sweep_collapsed`."""
     first_token = token_indptr[indptr[d]]
     alpha_row = min(d, alpha.shape[0] - 1)
     total = 0.0

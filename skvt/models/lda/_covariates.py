@@ -17,10 +17,11 @@ objective
 is a lower bound of the ELBO up to a constant, because log Gamma is convex. It touches the ELBO at
 the present lambda, and each of its terms is a function of one x_d' lambda_k. If no x_d' lambda_k
 changes by more than MAX_CHANGE, the second derivatives of the terms are bounded, and a parabola in
-lambda is a lower bound of the objective. The gradients and curvatures of the parabola are sums over
-documents, which local steps collect, so that a step of lambda needs no pass over the data. The step
-to the maximum of the parabola, shortened so that no x_d' lambda_k changes by more than MAX_CHANGE,
-never lowers the ELBO.
+lambda is a lower bound of the objective.
+
+A step leads to the maximum of the parabola, but is shortened so that no x_d' lambda_k changes by
+more than MAX_CHANGE. It thus never lowers the ELBO. It needs no pass over the data, because the
+gradients and curvatures of the parabola are sums over documents, which local steps collect.
 """
 
 from dataclasses import dataclass, replace

@@ -323,11 +323,13 @@ def _extrapolate(gamma: Array, updated: Array, alpha: Array, last_step: Array) -
     """Replace gamma by the extrapolation ``updated + 15 (updated - gamma) - 9 last_step``.
 
     ``updated`` is the result of the present update, and ``last_step`` is the change of gamma in the
-    previous update. Suppose that each update multiplies the distance of gamma from the optimum by a
-    factor r, 0.6 <= r <= 1. Then the previous update, the present update and the extrapolation
-    together multiply the distance by ``(4 r - 3)^2``. The cycle has a third update, so that a cycle
-    multiplies the distance by ``r (4 r - 3)^2``. This Chebyshev polynomial is at most 1. Near r = 1
-    it is ``1 - 9 (1 - r)``, so that a cycle is worth nine updates.
+    previous update.
+
+    Suppose that each update multiplies the distance of gamma from the optimum by a factor r,
+    0.6 <= r <= 1. Then the previous update, the present update and the extrapolation together
+    multiply the distance by ``(4 r - 3)^2``, and a cycle of three updates multiplies it by
+    ``r (4 r - 3)^2``. This Chebyshev polynomial is at most 1. Near r = 1 it is ``1 - 9 (1 - r)``,
+    so that a cycle is worth nine updates.
 
     The step beyond ``updated`` is 0 if r = 0.6, and 6 times the present change if r = 1. It is
     clipped to this range, so that gamma never moves back, even if successive updates have different
@@ -437,7 +439,8 @@ def optimise_documents(
         # weights_k table_kj determine q(z), since n_j phi_jk = ratio_j weights_k table_kj.
         max_sweeps = max_iter if n_words > 0 and n_allowed > 1 else 0
         n_sweeps, is_last = 0, False
-        # The ``kept`` arrays are views of the topics that are not set aside, at first of all.
+        # Each round but the last is a sweep; the last round only computes the weights and the
+        # denominators. The ``kept`` arrays are views of the topics that are not set aside.
         kept_gamma, kept_prior, kept_weights, kept_updated = all_gamma, prior, weights, updated
         while True:
             is_last = is_last or n_sweeps == max_sweeps

@@ -222,8 +222,9 @@ class LDA:
             groups = np.zeros(self.n_components, np.intp)
         if self.topic_word_prior.ndim == 1:
             return groups
-        kinds = np.vstack([self.topic_word_prior, groups])
-        return np.unique(kinds, axis=1, return_inverse=True)[1].ravel()
+        # Topics are of the same kind if they have equal columns.
+        columns = np.vstack([self.topic_word_prior, groups])
+        return np.unique(columns, axis=1, return_inverse=True)[1].ravel()
 
     @property
     def prior_totals(self) -> Array:
@@ -469,11 +470,12 @@ class LDA:
         # (M,) each.
         power_sums = [Dirichlet.log_mean_power_sum(prior, b) for prior in np.atleast_2d(eta.T)]
         if eta.ndim == 1:
-            log_c, slope = map(np.add, Dirichlet.log_mean_power_sum(alpha, b), power_sums[0])
-            return log_c, slope
+            log_sum, slope = Dirichlet.log_mean_power_sum(alpha, b)
+            return log_sum + power_sums[0][0], slope + power_sums[0][1]
         # C(T) is the sum of exp(log_terms_k) = E[theta_k^b] E[sum_v beta_kv^b] over topics k.
-        power_sums_and_slopes = map(np.array, zip(*power_sums, strict=True))
-        log_terms, slopes = map(np.add, power_sums_and_slopes, Dirichlet.log_mean_powers(alpha, b))
+        log_sums, sum_slopes = map(np.array, zip(*power_sums, strict=True))
+        log_powers, power_slopes = Dirichlet.log_mean_powers(alpha, b)
+        log_terms, slopes = log_sums + log_powers, sum_slopes + power_slopes
         return logsumexp(log_terms, axis=0), (softmax(log_terms, axis=0) * slopes).sum(axis=0)
 
     # --------------------------------------------------------------------------- predictions
@@ -506,7 +508,9 @@ class LDA:
         """
         if regression is None:
             return self
-        alpha = regression.alpha(np.eye(1, len(regression.coef)))[0].astype(self.dtype)
+        # At mean covariates, the intercept is 1 and all other columns are 0.
+        mean_design = np.eye(1, len(regression.coef))
+        alpha = regression.alpha(mean_design)[0].astype(self.dtype)
         return replace(self, doc_topic_prior=alpha, regression=regression)
 
     def log_hyperprior(self) -> float:

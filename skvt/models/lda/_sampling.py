@@ -186,11 +186,13 @@ def _draw_log_gammas(
     """Draw gamma variates of given shapes and write their logarithms.
 
     A variate g(a) of a small shape a underflows. Its logarithm is therefore computed as
-    ``log g(a + 1) + log(u) / a`` with a uniform u. g(a + 1) is drawn by rejection (Marsaglia and
-    Tsang 2000). The loop over a row makes a proposal for each topic and applies a cheap test that
-    never accepts wrongly. The *doubtful* proposals, about a tenth, do not pass this test. All
-    doubtful proposals of a block of rows then get the exact test together. The random numbers of a
-    variate depend on the seed, the row and the topic alone, and have single precision.
+    ``log g(a + 1) + log(u) / a`` with a uniform u. The random numbers of a variate depend on the
+    seed, the row and the topic alone, and have single precision.
+
+    g(a + 1) is drawn by rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal
+    for each topic and applies a cheap test that never accepts wrongly. The proposals that do not
+    pass it, about a tenth, are *doubtful*. All doubtful proposals of a block of rows then get the
+    exact test together.
 
     Parameters
     ----------
@@ -645,31 +647,32 @@ def _sweep_gibbs(
                 # Compute partial sums of the first part of the probabilities over the members. The
                 # sums of the two halves of the members are computed at the same time.
                 half = (n_members + 1) // 2
-                first_sum, second_sum = zero, zero
+                first_half_sum, second_half_sum = zero, zero
                 for m in range(half):
-                    first_sum += gains[m] * table[word, topic_of[m]]
-                    second_sum += gains[half + m] * table[word, topic_of[half + m]]
-                    partial_sums[m], partial_sums[half + m] = first_sum, second_sum
-                total = first_sum + second_sum
+                    first_half_sum += gains[m] * table[word, topic_of[m]]
+                    second_half_sum += gains[half + m] * table[word, topic_of[half + m]]
+                    partial_sums[m], partial_sums[half + m] = first_half_sum, second_half_sum
+                first_part_sum = first_half_sum + second_half_sum
                 state += GOLDEN
                 draw = make_uniform_float32(mix(state)) * (
-                    total + cumulative[row_of_sums, last_block]
+                    first_part_sum + cumulative[row_of_sums, last_block]
                 )
-                if draw < total:
+                if draw < first_part_sum:
                     # The draw lies in the first part. The drawn member is the number of partial
                     # sums that do not exceed the draw. Count them, since a search would have
                     # branches to predict. The partial sums of the second half begin again at 0, so
                     # that the sum of the first half is subtracted from the draw.
                     m = 0
-                    draw_in_second_half = draw - first_sum
+                    draw_in_second_half = draw - first_half_sum
                     for i_half in range(half):
                         m += 1 if partial_sums[i_half] <= draw else 0
                         m += 1 if partial_sums[half + i_half] <= draw_in_second_half else 0
                     m = min(m, n_members - 1)
                 else:
                     # The draw lies in the second part. The drawn topic may become a new member.
+                    draw -= first_part_sum
                     k = _find_topic_at(
-                        draw - total, cumulative, row_of_sums, alpha_powers, alpha_row, table, word
+                        draw, cumulative, row_of_sums, alpha_powers, alpha_row, table, word
                     )
                     m = member_of[k]
                     if m < 0:

@@ -7,11 +7,13 @@ parts [GriffithsSteyvers04 eq. 5],
     n_dk^{-i} phi_k + alpha_k phi_k,  phi_k = (eta_w + n_wk^{-i}) / n_k^{-i},
 
 where n_dk and n_wk are the numbers of tokens of document d and of word w in topic k, n_k is the sum
-of ``eta_w + n_wk`` over words, and ``^{-i}`` means that token i is left out. The first part is 0
-for topics that the document does not have (Yao, Mimno and McCallum 2009). Vector instructions
-compute its sum over topics for each draw. The second part is positive for all topics. Its sums over
-*ranges* of consecutive topics are kept for the current word. If a count changes, only the sum of
-the range of its topic is updated.
+of ``eta_w + n_wk`` over words, and ``^{-i}`` means that token i is left out (Yao, Mimno and
+McCallum 2009).
+
+The first part is 0 for topics that the document does not have. Vector instructions compute its sum
+over topics for each draw. The second part is positive for all topics. Its sums over *ranges* of
+consecutive topics are kept for the current word. If a count changes, only the sum of the range of
+its topic is updated.
 
 Tokens are visited word by word, so that the counts of the word stay in the cache. The counts of a
 document are contiguous in memory. Documents are divided into groups as in
@@ -200,7 +202,7 @@ def _count_topics(
     d: Any, indptr: IndexArray, counts: Array, token_indptr: IndexArray, topics: IndexArray,
     slot_of: IndexArray, document_counts: Any,
 ) -> None:  # fmt: skip
-    """Fill the slots of document d from the topics of its tokens."""
+    """Fill the slots of document d from the topics of its tokens, see :func:`_sweep_sparse`."""
     first = document_counts.first[d]
     n_slots = 0
     total = document_counts.totals[d]
@@ -420,8 +422,8 @@ def _sweep_sparse(
                 weight = word_weight / np.float32(row_weights[d])
                 states[d] += GOLDEN
                 number, second_number = make_uniform_pair(mix(states[d]))
-                # Draw a slot of the document, or the second part: it is drawn if ``slot`` is not
-                # below ``n_padded``, the padded number of slots. The sums over topics without this
+                # Draw a slot of the document, or the second part. ``slot`` is below ``n_padded``,
+                # the padded number of slots, if a slot is drawn. The sums over topics without this
                 # token are ``others_sum`` of the second part, ``parts_sum`` of both parts and
                 # ``others_total`` of alpha + n_dk. If tokens have no topics yet, the document has
                 # no slots, and alpha is 1.

@@ -120,12 +120,12 @@ class SplitMerge(ResumableMixin):
         ``MIN_TRIALS`` proposals, a proposal is tried only if the sum of its gains is positive.
         Return a record of each proposal.
         """
-        # Raise negative statistics to 0. The correction of structured inference may have made them.
+        # Raise statistics to 0 that the correction of structured inference has made negative.
         counts = np.maximum(state.stats.as_stats().arrays[0], 0.0)
         stats = RunningStats([np.ascontiguousarray(counts, sample.model.dtype)])
         counts = counts.astype(np.float64)
-        # Compute the expected tokens (n, K) of topics in the sampled documents. The parameters of
-        # q(theta), ``result.q``, are the sum of alpha and these tokens.
+        # Compute the expected tokens (n, K) of topics in the sampled documents. ``result.q``, the
+        # parameters of q(theta), is alpha plus these tokens.
         result = sample.solve(stats, sample.batch, with_stats=False)
         tokens = result.q - sample.model.document_priors(sample.batch)
         splits = _propose_splits(sample, stats, result, tools.rng)
