@@ -1,3 +1,3 @@
-"""Gamma process Poisson factorisation."""
+"""Nonnegative matrix factorisation with a gamma process prior."""
 
 from skvt.models.gap_nmf._model import GaPNMF, sum_columns

@@ -1,8 +1,9 @@
 """Compiled loops of the hierarchical Dirichlet process.
 
-They compute the gradient of the bound of q(u), search for its maximum, and compute the entropy that
-is lost if two topics merge. They are compiled, since the search evaluates the gradient dozens of
-times for each batch. The guide (doc/guide/memoized_hdp.md) derives the bound.
+For :mod:`skvt.models.hdp._sticks` they search for the q(u) that maximises the bound, by its
+gradient. They are compiled, since the search evaluates the gradient dozens of times for each batch.
+For :mod:`skvt.models.hdp._pairs` they compute the entropy that is lost if two topics merge. The
+guide (doc/guide/memoized_hdp.md) derives the bound.
 
 Throughout, u_k is the stick of topic k with the prior Beta(1, ``gamma``), and the weight of the
 topic is beta_k = u_k prod_{l<k} (1 - u_l). q(u_k) is Beta(a_k, b_k) with the mean E[u_k] =

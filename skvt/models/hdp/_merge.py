@@ -116,7 +116,7 @@ def _merge_usage(
 def sum_other_memos(
     model: HDP, state: MovableState, key: Hashable
 ) -> tuple[Memo, NDArray[np.bool_]]:
-    """Return the sum of all memos but the memo ``key``, and whether it has each topic, (K,)."""
+    """Return the sum of all memos but memo ``key``, and whether it has tokens of topics, (K,)."""
     total_memo = state.memos.total()
     other_memo = total_memo.plus(state.memos[key], sign=-1.0)
     masses, all_masses = (model.component_masses(memo.stats) for memo in (other_memo, total_memo))

@@ -76,7 +76,7 @@ class LDAGivenTopics(LDA):
         """
         if self.local == "mean_field":
             return super().capabilities | _CAPABILITIES_GIVEN_TOPICS
-        return _CAPABILITIES_GIVEN_TOPICS | super().capabilities - {Capability.TEMPERABLE}
+        return (super().capabilities - {Capability.TEMPERABLE}) | _CAPABILITIES_GIVEN_TOPICS
 
     def touched_columns(self, X: Any) -> IndexArray | None:
         """Return the words of documents X, or None if a step may change all words."""
@@ -87,11 +87,11 @@ class LDAGivenTopics(LDA):
         self, stats: RunningStats, batch: DocumentBatch, kind: str, rng: np.random.Generator,
         run: Run,
     ) -> Any:  # fmt: skip
-        """Return the :class:`Topics` of the batch's words for a kind of global step.
+        """Return the :class:`Topics` of the batch's words for the kind of global step ``kind``.
 
-        The global step "mean_field" takes ``E[log beta]``, "map" the logarithm of the mean of
-        q(beta), and "ssvi-a" and "ssvi" take log beta of a draw. For "ssvi", the result also keeps
-        the gamma variates of the draw, by which :meth:`corrected` corrects the statistics.
+        Topics are ``E[log beta]`` for "mean_field", the logarithm of the mean of q(beta) for "map",
+        and log beta of a draw for "ssvi-a" and "ssvi". For "ssvi", the result also keeps the gamma
+        variates of the draw, by which :meth:`corrected` corrects the statistics.
         """
         # Draw separate seeds for the assignments and the topics, since they must not share random
         # numbers.
