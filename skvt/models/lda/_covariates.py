@@ -216,8 +216,9 @@ class DocumentRegression:
 
         The step leads to the maximum of the sum of the parabolas and the log prior. It is shortened
         for a topic if log alpha of a document could change by more than MAX_CHANGE. If ``slowly``,
-        the sum of x x' over documents is added to the curvature matrix, so that it exceeds minus
-        the second derivatives of the objective of expectation-maximisation, and steps are shorter.
+        the sum of x x' over documents is added to the curvature matrix, which makes steps shorter.
+        The matrix is then at least minus the second derivatives of the objective of
+        expectation-maximisation.
         """
         precisions, coef = self._precisions, self.coef.T
         # ``gradient`` (K, P) and ``curvature`` (K, P, P) are sums over all documents, plus the

@@ -99,8 +99,8 @@ def _optimise_documents(max_words: int, *arguments: Any) -> None:
     """
     *other_arguments, gamma, counter = arguments
     # Pad both sizes to multiples of TABLE_MULTIPLE.
-    n_padded_words = max_words + -max_words % kernels.TABLE_MULTIPLE
-    n_padded_topics = gamma.shape[1] + -gamma.shape[1] % kernels.TABLE_MULTIPLE
+    n_padded_words = max_words + (-max_words % kernels.TABLE_MULTIPLE)
+    n_padded_topics = gamma.shape[1] + (-gamma.shape[1] % kernels.TABLE_MULTIPLE)
     table = allocate_aligned(1, n_padded_words * n_padded_topics, gamma.dtype)[0]
     per_word = allocate_aligned(3, n_padded_words, gamma.dtype)
     per_topic = allocate_aligned(6, n_padded_topics, gamma.dtype)

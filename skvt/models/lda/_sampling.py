@@ -434,10 +434,10 @@ def _draw_large_entries(
     indptr, entries, means, scratch, n_topic_tokens = large_entries
     topic_of, member_of, member_tokens, sizes, gains = members
     n_topics = alpha.size
-    # The weight of tokens in each topic: of all large entries, of all other entries, of both
-    # together, and of one large entry.
+    # Weights of tokens in each topic: ``large_sizes`` of all large entries, ``single_sizes`` of all
+    # other entries, ``topic_sizes`` of both together, and ``entry_sizes`` of one large entry.
     large_sizes, single_sizes, topic_sizes = scratch[0], scratch[1], scratch[2]
-    entry_sizes, theta, later_sums = scratch[5], scratch[3], scratch[4]
+    theta, later_sums, entry_sizes = scratch[3], scratch[4], scratch[5]
     # Compute the weight and number of the tokens in each topic that the sweep has visited.
     for k in range(n_topics):
         single_sizes[k], n_topic_tokens[k] = 0.0, 0
