@@ -90,8 +90,8 @@ def estimate_left_to_right(words, topics, alpha, n_particles, state):
     sample the assignments of all earlier words again. After each word, the particles are resampled
     in proportion to their factors, so that ``exp`` of the estimate has the expectation p(w).
 
-    The method of the paper does not resample particles. They then do not have the posterior of z_<n
-    given the words so far, and the estimate is biased.
+    Wallach et al. (2009) do not resample the particles, which then do not have the posterior of
+    z_<n given the words so far, so that their estimate is biased.
     """
     n_tokens, n_topics = words.size, alpha.size
     # Row r of these arrays belongs to particle r.

@@ -153,8 +153,8 @@ class LinearAnnealing(_Annealing):
         Number of passes over the data until T = 1. T is 1 at the latest in the last pass of a fit,
         or in the second half of its only pass. If None, the number is a ``share`` of the fit's
         passes; in ``partial_fit``, T is 1 after 64 minibatches. If ``total_samples`` is given, T is
-        1 after half of these rows at the latest: a stream of n < 128 minibatches enters the
-        schedule n / 2 minibatches before its end, and thus begins at a lower temperature.
+        1 after half of these rows at the latest: a stream of n < 128 minibatches has only the last
+        n / 2 minibatches of the schedule, and thus begins at a lower temperature.
     replication : float, default=10.0
         Number of times that the global update counts each row while T > 1. The divergence of the
         global parameters from their prior in the bound is divided by this number. 1 is the
