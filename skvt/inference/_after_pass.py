@@ -1,8 +1,7 @@
 """Steps after each pass of an engine: :class:`MovesBetweenPasses` and :class:`Averaging`.
 
-An *engine* is an inference algorithm. *Moves* change the components of the model if the bound
-rises. The mean of the statistics after several passes is closer to the optimum of the bound than
-the statistics after the last pass. T is the temperature.
+An *engine* is an inference algorithm, and a *move* changes the components of the model if the bound
+rises. ``skvt.inference.Plan`` calls the steps. T is the temperature.
 """
 
 import math
@@ -29,8 +28,8 @@ class MovesBetweenPasses(ResumableMixin):
 
     If ``numbers`` is None, moves may be made after each of the ``n_passes`` passes, from the first
     pass in which topics can be compared. Otherwise, moves are made after the passes with these
-    ``numbers``, as long as the last moves have made a change. No moves are made after the last
-    pass, because a pass must follow each move.
+    ``numbers``, until moves make no change. No moves follow the last pass of the fit, because each
+    move needs a pass after it.
     """
 
     # Attributes that an interrupted fit keeps. `_numbers` are not kept, because a resumed fit may
@@ -55,9 +54,9 @@ class MovesBetweenPasses(ResumableMixin):
     ) -> PassResult:
         """Make moves after a pass, and change ``state`` in place.
 
-        ``number`` is the number of the pass. Return the result of the pass with changed flags. The
-        bound is no longer monotone after a move, because a move that raises the bound of a sample
-        may lower the bound of all rows. The fit may not stop before all moves are exhausted.
+        ``number`` is the number of the pass. Return the result of the pass with two changed flags.
+        After a move it is no longer ``monotone``, because a move that raises the bound of a sample
+        may lower the bound of all rows. ``may_stop`` is False until all moves are exhausted.
         """
         has_moved = False
         is_exhausted = all(move.exhausted for move in self._moves)
@@ -71,9 +70,10 @@ class MovesBetweenPasses(ResumableMixin):
                 state.move_log.extend(records)
                 has_moved |= any(record.accepted for record in records)
         self._moved |= has_moved
-        # No move follows if the temperature stays above 1, or after the last pass with moves.
+        # No move follows if the temperature stays above 1, or if ``number`` exceeds the last of
+        # `_numbers`, which may be empty.
         stays_hot = inputs.policy.done and not inputs.policy.at_unit_temperature
-        is_over = stays_hot or all(n < number for n in self._numbers[-1:])
+        is_over = stays_hot or all(last < number for last in self._numbers[-1:])
         has_no_move_left = is_over or all(move.exhausted for move in self._moves)
         return result._replace(
             monotone=result.monotone and not self._moved,

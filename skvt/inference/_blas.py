@@ -1,8 +1,8 @@
 """Limit the matrix library (BLAS) to a single thread in a ``with`` block.
 
-Ctrl-C can arrive between any two bytecodes of the calling thread, but the number of threads of the
-matrix library must be restored all the same. The ``with`` block therefore restores the number
-twice, in case the first attempt is interrupted, and a third time when its object
+The number of threads of the matrix library must be restored even if Ctrl-C interrupts the calling
+thread, which can happen between any two bytecodes. The ``with`` block therefore restores the number
+twice, in case the first attempt is interrupted. The number is restored a third time when the object
 :class:`one_blas_thread` is freed.
 """
 
@@ -27,10 +27,9 @@ def _find_matrix_libraries() -> list[Any]:
 class _ThreadLimit:
     """A limit of the matrix libraries of the process to a single thread each.
 
-    The limit holds as long as any object, an *owner*, has a claim. When the last claim ends, the
-    numbers of threads are restored. threadpoolctl alone is not enough: each of its limits restores
-    the number that it replaced, so that two limits that overlap can leave the process with a single
-    thread.
+    An object that needs the limit, an *owner*, makes a claim. When the last claim ends, the numbers
+    of threads are restored. The limits of threadpoolctl are not enough: each of them restores the
+    number that it replaced, so that two limits that overlap can leave a single thread.
     """
 
     def __init__(self) -> None:
@@ -82,7 +81,7 @@ class one_blas_thread:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        # The claim is found in the set, because weak references to the same object are equal.
+        # A new weak reference is equal to the claim, because both refer to the same object.
         try:
             _limit.give_back(weakref.ref(self))
         finally:

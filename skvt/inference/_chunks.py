@@ -1,13 +1,14 @@
 """Rows that are stored in chunks outside this process: in files or on the workers of a cluster.
 
-A *chunk* consists of successive rows of the data. :class:`Chunks` replaces the data matrix where
-models are built and initialised. :class:`ChunkRows` replaces the
-:class:`~skvt.inference._state.Rows` of engines, that is, of inference algorithms. A *site*
-(:mod:`skvt.inference._cluster`) runs functions where chunks are stored. All rows of a batch belong
-to the same chunk. A *visit* makes the local step of a batch where its chunk is stored: the engine
-sends the *globals*, that is, the global parameters in the form that local steps need, and gets
-statistics back. The *scope* of a batch is the set of columns of the data that occur in the batch. A
-local step needs only the globals of these columns.
+A *chunk* consists of successive rows of the data. Models are built and initialised with
+:class:`Chunks` in place of the data matrix. *Engines*, the inference algorithms, make passes over
+:class:`ChunkRows` in place of :class:`~skvt.inference._state.Rows`. A *site*
+(:mod:`skvt.inference._cluster`) runs functions where chunks are stored.
+
+All rows of a batch belong to the same chunk. A *visit* makes the local step of a batch where its
+chunk is stored: the engine sends the *globals*, that is, the global parameters in the form that
+local steps need, and gets statistics back. The *scope* of a batch is the set of columns of the data
+that occur in the batch. A local step needs only the globals of these columns.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -44,8 +45,8 @@ GROUPS_PER_PASS = 10
 # Default number of rows of a batch. Few large batches are fast, because the globals are sent for
 # each batch. Larger batches would need too much memory for local variables and temporary arrays.
 MAX_ROWS_PER_VISIT = 2**16
-# Several batches share the globals of their columns, which are then sent once, if the globals of
-# each batch separately would be at least this number of times as much data.
+# Several batches share the globals of their columns, which are then sent once, if separate globals
+# of each batch would be at least this number of times as much data.
 _MIN_SHARING_FACTOR = 2
 # Maximum number of minibatches that stochastic inference visits at once.
 MAX_PARALLEL_MINIBATCHES = 8
@@ -179,12 +180,12 @@ class Chunks:
             for chunk in np.unique(chunk_of_row).tolist()
         ]
         results = list(self.site.run_each(self.bind_row_function(_take_rows), tasks))
-        X = stack_rows([array for array, _ in results])
-        weights = np.concatenate([array for _, array in results])
-        # The parts have the order of the chunks. Restore the order of ``rows`` by the inverse of
-        # the permutation that sorts the rows by chunk.
-        sorted_by_chunk = np.argsort(chunk_of_row, kind="stable")
-        positions = np.argsort(sorted_by_chunk, kind="stable")
+        X = stack_rows([rows_of_chunk for rows_of_chunk, _ in results])
+        weights = np.concatenate([weights_of_chunk for _, weights_of_chunk in results])
+        # The results are sorted by chunk. Restore the order of ``rows`` by the inverse of the
+        # permutation that sorts by chunk.
+        sorting_permutation = np.argsort(chunk_of_row, kind="stable")
+        positions = np.argsort(sorting_permutation, kind="stable")
         return X[positions], weights[positions]
 
 
@@ -236,7 +237,8 @@ def _evaluate_rows(function: Callable[[Any], Array], chunk: Chunk) -> Array:
 @sums_of_rows.register
 def _sum_over_chunks(X: Chunks, weights: Any, sums: SumsFunction) -> tuple[Any, ...]:
     function = X.bind_row_function(partial(_compute_sums, sums))
-    return tuple(X.site.run_and_combine(function, _add_sums, ((h, ()) for h in X.handles)))
+    tasks = ((handle, ()) for handle in X.handles)
+    return tuple(X.site.run_and_combine(function, _add_sums, tasks))
 
 
 @evaluate_rows.register
@@ -335,9 +337,9 @@ class BatchHandle(NamedTuple):
 def _compute_scopes(
     chunk: Chunk, model: Model, slices: list[BatchSlice], is_weighted: bool
 ) -> list[tuple[BatchScope, Array | None]]:
-    """Return the scope and the weights of the rows of each batch of a chunk.
+    """Return the scope of each batch of a chunk, and the weights of its rows.
 
-    The weights are None if all weights of the data are 1, so that ``is_weighted`` is False.
+    The weights are None unless ``is_weighted``, that is, unless any weight of the data is not 1.
     """
     scopes = []
     for batch_slice in slices:
@@ -448,16 +450,15 @@ class ChunkRows(BatchedRows):
                 for number in range(int(n))
             ]
         seeds = rng.integers(2**62, size=n_batches.size).tolist()
-        # Let the pass take the time from 0 to 1, and spread the n batches of each chunk evenly over
-        # it: the first batch has a random time below 1 / n, and further batches follow at intervals
-        # of 1 / n.
-        times = rng.random(n_batches.size)
+        # Sort the batches by their times in a pass, which lasts from 0 to 1. The n batches of a
+        # chunk are spread evenly: the first batch has a random time below 1 / n, and further
+        # batches follow at intervals of 1 / n.
+        fractions = rng.random(n_batches.size)
         times_and_slices = [
-            ((i + times[c]) / n, BatchSlice(c, i, self.batch_size, seeds[c]))
-            for c, n in enumerate(n_batches.tolist())
+            ((i + fractions[chunk]) / n, BatchSlice(chunk, i, self.batch_size, seeds[chunk]))
+            for chunk, n in enumerate(n_batches.tolist())
             for i in range(n)
         ]
-        # The times determine the order of the batches.
         return [batch_slice for _, batch_slice in sorted(times_and_slices)]
 
     def select_rows(self, rows: IndexArray) -> Rows:
@@ -522,7 +523,7 @@ class ChunkRows(BatchedRows):
         return self._fixed_handles | handles
 
     def count_steps(self, batches: Sequence[BatchHandle]) -> int:
-        """Return the number of steps that a step on ``batches`` counts as."""
+        """Return the number of steps for which a joint stochastic step on ``batches`` counts."""
         return 1 if self._visits_all_at_once else len(batches)
 
     def visit(
@@ -544,8 +545,7 @@ class ChunkRows(BatchedRows):
         scope = BatchScope() if is_corrected else _find_common_scope(batches)
         if scope is not None:
             global_params = make_globals(batches[0]._replace(scope=scope))
-            # With a draw, ``global_params`` are statistics. Each visit selects its columns of them,
-            # so that ``CommonGlobals`` must not select columns.
+            # With a draw, ``global_params`` are statistics, of which each visit selects columns.
             active = None if draw is not None else scope.active
             common = CommonGlobals(first_request.model, global_params, active)
             shared = self.X.site.send_value(common)

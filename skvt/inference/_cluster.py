@@ -15,10 +15,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 # Maximum number of results that are combined at once.
 MAX_COMBINED = 8
-# Number of running or queued tasks per thread of the cluster. It is larger than 1, so that a thread
-# that has finished a task need not wait until this process starts another.
+# Number of running or queued tasks per thread of the cluster. With more than 1, a thread that has
+# finished a task need not wait until this process starts another.
 _TASKS_PER_THREAD = 2
-# Minimum number of threads that is assumed, because workers of the cluster may not have started.
+# Minimum of the number of threads that is assumed, because some workers may not have started yet.
 _MIN_THREADS = 2
 # Share of the workers' memory that blocks may use. Visits of the rows need additional memory.
 _MEMORY_SHARE = 0.3
@@ -94,8 +94,8 @@ def _call_task(
 
 
 def _keep_sealed(shared: SealedValue) -> SealedValue:
-    """Return the argument. As a task of the cluster, the call stores the value on a worker."""
-    # Blocks are not moved to this worker, because Dask does not know the size of a sealed value.
+    """Return the argument: as a task of the cluster, this call stores the value on a worker."""
+    # Dask does not know the size of a sealed value, and so does not move blocks to this worker.
     return shared
 
 
@@ -169,9 +169,8 @@ def _combine_in_tree(results: Iterable[Any], combine: Combine) -> Any:
             levels[level + 1].append(combine(levels[level]))
             levels[level] = []
             level += 1
-    # Combine the remaining nodes without parents, from the leaves to the root. ``combined`` has a
-    # single node, into which the nodes of all levels so far are combined; it is empty if these
-    # levels have no nodes.
+    # Combine the remaining nodes from the leaves to the root. ``combined`` has the combination of
+    # the nodes of all levels so far, and is empty before the first node.
     combined: list[Any] = []
     for nodes in levels:
         combined = [combine(nodes + combined)] if nodes or combined else []
@@ -194,9 +193,9 @@ class ClusterSite:
     def keep_blocks(self, handles: list[ChunkHandle], nbytes: float) -> list[ChunkHandle]:
         """Let the workers load and keep blocks; return handles of the blocks that are kept.
 
-        If the blocks, of ``nbytes`` in total, need more than the share `_MEMORY_SHARE` of the
-        workers' memory, they are not kept: return ``handles`` unchanged, whose blocks are loaded
-        for each task. If a worker dies, its blocks are loaded again.
+        If ``nbytes``, the size of all blocks, exceeds the share `_MEMORY_SHARE` of the workers'
+        memory, return ``handles`` unchanged: each task then loads its block. If a worker dies, its
+        blocks are loaded again.
         """
         with _errors_of_clusters():
             # -1 requests the information on all workers.

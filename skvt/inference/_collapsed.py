@@ -33,8 +33,8 @@ from skvt.typing import Array, IndexArray
 # read the statistics of all globals.
 PASSES_PER_PRIOR_UPDATE = 5
 # A restart is a pass that draws the local variables given the globals, instead of given all other
-# local variables. Restarts follow each other after RESTART_SHARE of all passes, but after at least
-# MIN_PASSES_PER_RESTART passes. After LAST_RESTART_SHARE of all passes there are no restarts.
+# local variables. The interval between restarts is the share RESTART_SHARE of all passes, but at
+# least MIN_PASSES_PER_RESTART passes. After LAST_RESTART_SHARE of all passes, restarts end.
 RESTART_SHARE = 0.03
 MIN_PASSES_PER_RESTART = 6
 LAST_RESTART_SHARE = 0.5
@@ -66,7 +66,7 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         "_n_moves": int,
         "_ends": Annotated[list[IndexArray], "components"],
     }
-    # Number of accepted moves before the last pass. Older files lack it: then no moves were made.
+    # Number of accepted moves before the last pass; 0 in files of versions without moves.
     _n_moves: int = 0
     requires = (
         Requirement(
@@ -96,7 +96,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
         # Local steps start with the variables that the last pass has drawn, except in the first
         # pass, in restarts, and after accepted moves, which have changed the globals.
         n_moves = sum(record.accepted for record in state.move_log)
-        has_moved, self._n_moves = n_moves > self._n_moves, n_moves
+        has_moved = n_moves > self._n_moves
+        self._n_moves = n_moves
         is_restart = self._pass % self._passes_per_restart == 0 and self._pass <= self._last_restart
         has_starts = bool(self._ends) and not (is_restart or has_moved)
         if self._ends and not has_starts:
@@ -156,8 +157,9 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
     def _add_to_sums(self, stats: Stats, batch_number: int, is_change: bool) -> None:
         """Add the statistics of a batch, or their change in this pass, to the sums.
 
-        They are added for this pass and all later passes at once, so that a later pass adds only
-        changes of the statistics. ``batch_number`` is the number of the batch in the pass.
+        Statistics stay the same in later passes until they change. They are therefore multiplied by
+        the number of averaged passes from this pass on, and later passes add only changes.
+        ``batch_number`` is the number of the batch in the pass.
         """
         n_averaged_from_now = min(self._n_passes - self._pass, self._n_averaged)
         addend = Stats(tuple(n_averaged_from_now * array for array in stats.arrays), stats.rows)
@@ -166,7 +168,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
             self.sums[batch_number:] = [addend]
             return
         sum_rows, rows = self.sums[batch_number].rows, addend.rows
-        # A change may have only the rows of tokens whose topics have changed.
+        # The change may have only some rows of the arrays. ``positions`` are their positions in the
+        # arrays of the sum.
         positions: Any = slice(None)
         if sum_rows is not None and rows is not None:
             positions = np.searchsorted(sum_rows, rows)

@@ -32,10 +32,10 @@ class HistoryEntry(NamedTuple):
 
     # Number of the pass or call, from 1, counted since the first fit.
     n_iter: int
-    # Untempered bound of all data in nats. It is the exact bound after the pass if an evaluation
-    # was requested. Otherwise it depends on the algorithm: the exact bound at the start of the pass
-    # in batch inference, the exact bound at the end of the pass in memoized inference, an estimate
-    # in inference on minibatches, and NaN in structured inference, collapsed inference and streams.
+    # Untempered bound of all data in nats: the exact bound after the pass if its evaluation was
+    # requested. Otherwise, batch inference has the exact bound at the start of the pass, memoized
+    # inference the exact bound at the end of the pass, and inference on minibatches an estimate.
+    # The value is NaN in structured inference, collapsed inference and streams.
     elbo: float
     # Tempered bound of all data in nats, from the sums that the pass has computed; NaN in streams.
     objective: float
@@ -89,8 +89,7 @@ def fit_loop(
     position, n_units = monitor.position, plan.n_units
     # The times in the history include the times of earlier passes and fits.
     start_time = time.perf_counter() - history.seconds
-    # Number of entries of earlier fits in the history.
-    n_earlier = len(history) - position.n_passes
+    n_entries_of_earlier_fits = len(history) - position.n_passes
     while position.n_passes < stopping.max_iter and not position.converged:
         n_passes = position.n_passes + 1
         previous_bound = position.bound
@@ -98,8 +97,8 @@ def fit_loop(
         result = plan.run_pass(n_passes, model, state, inputs)
         model, divergence = result.model, result.divergence
         totals = result.totals.scaled(data.total)
-        # The bound of the pass is exact, an estimate, or NaN if it is not known. Evaluate the exact
-        # bound if the pass does not know it, and an evaluation after this pass was requested.
+        # The bound of the pass is exact, an estimate, or NaN if it is not known. Unless it is
+        # exact, evaluate the exact bound if an evaluation after this pass was requested.
         bound = np.nan if result.bound_kind == "none" else totals.untempered - divergence
         exact_bound = bound if result.bound_kind == "exact" else None
         is_due = stopping.evaluate_every > 0 and n_passes % stopping.evaluate_every == 0
@@ -108,7 +107,7 @@ def fit_loop(
         # Compute the tempered bound without the terms of the policy, which are added below.
         objective = totals.tempered - divergence / policy.replication
         entry = HistoryEntry(
-            n_iter=n_earlier + n_passes,
+            n_iter=n_entries_of_earlier_fits + n_passes,
             elbo=bound if exact_bound is None else exact_bound,
             objective=objective + policy.bound_terms(data.total),
             temperature=policy.temperature,
@@ -129,8 +128,9 @@ def fit_loop(
                 )  # fmt: skip
             previous_bound = exact_bound
         monitor.position = position = Position(n_passes, previous_bound, has_converged)
-        displayed = perplexity(entry.elbo, n_units) if is_due and stopping.in_words else None
-        if monitor.end_pass(model, state, displayed):
+        shows_perplexity = is_due and stopping.in_words
+        displayed_perplexity = perplexity(entry.elbo, n_units) if shows_perplexity else None
+        if monitor.end_pass(model, state, displayed_perplexity):
             break
     return model, position.converged
 

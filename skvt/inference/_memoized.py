@@ -11,6 +11,7 @@ few rows.
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -62,15 +63,15 @@ class MemoizedInference(ResumableMixin):
     }
     kept_parts = frozenset({"_moves"})
     knows_exact_bound = True
-    # True from the start of a fit with memos of an earlier fit until a pass is kept. Until then, a
-    # pass must not lower the bound, because the earlier memos may be the better ones.
+    # Whether the fit began with memos of an earlier fit, and has kept no pass yet. Such a fit keeps
+    # a pass only if the bound does not fall, because the earlier memos may be better.
     _is_continued = False
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
         self._moves = moves
         remedy = "Use coordinate ascent or stochastic inference instead."
-        has_memos = Requirement("Memoized inference", Capability.MEMOIZABLE, remedy)
-        self.requires = has_memos, *(part for move in moves for part in move.requires)
+        memo_requirement = Requirement("Memoized inference", Capability.MEMOIZABLE, remedy)
+        self.requires = memo_requirement, *chain.from_iterable(move.requires for move in moves)
         # Whether the last pass was at T = 1, so that moves were made.
         self._at_unit_temperature = False
         # Number of passes so far; 0 in a stream.
@@ -87,10 +88,9 @@ class MemoizedInference(ResumableMixin):
     def run_pass(self, model: Memoizable, state: MemoizedState, inputs: PassInputs) -> PassResult:
         """Make a pass over the batches in random order; return the exact bound at its end.
 
-        ``state`` changes in place. A pass at T = 1 is reverted if it lowers the bound, which can
-        happen in two cases: if local steps search for an optimum at each visit, and if ``state``
-        has memos of an earlier fit to the same rows, whose local steps may have ended in better
-        optima.
+        ``state`` changes in place. A pass at T = 1 is reverted if it lowers the bound. Two cases
+        make a lower bound possible: local steps search for an optimum at each visit, or ``state``
+        has memos of an earlier fit to the same rows, whose local steps ended in better optima.
         """
         model, may_stop = self.sweep(model, state, inputs)
         totals, divergence = compute_bound_parts(model, state)
@@ -149,8 +149,10 @@ class MemoizedInference(ResumableMixin):
             model = move.update_priors(model)
         sort_components(model, state)
         # Revert the pass if the exact bound is now lower than the bound before the pass.
-        before = self._last_bound
-        if checkpoint and before is not None and exceeds(before, compute_exact_bound(model, state)):
+        last_bound, has_fallen = self._last_bound, False
+        if checkpoint and last_bound is not None:
+            has_fallen = exceeds(last_bound, compute_exact_bound(model, state))
+        if checkpoint and has_fallen:
             state.restore(checkpoint)
             state.move_log[n_records:] = map(_mark_reverted, state.move_log[n_records:])
             model = model_before
@@ -160,10 +162,9 @@ class MemoizedInference(ResumableMixin):
             self._is_continued = False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        # If rows have candidate components, only passes that compare rows with all components, such
-        # as the passes 1, 2, 4 and 8, show whether the fit has converged. The gain of such a pass
-        # is its bound minus the bound of the pass before. The pass before it must therefore report
-        # its bound, too.
+        # If rows have candidates, convergence is judged by the gains of the passes 1, 2, 4, 8, ...,
+        # which compare rows with all components. A gain is the difference of two bounds: of such a
+        # pass, and of the pass before it.
         n_passes = self._n_passes
         is_judged = _visits_all_components(n_passes) or _visits_all_components(n_passes + 1)
         if state.memos.has_candidates and not is_judged:
@@ -193,11 +194,11 @@ class MemoizedInference(ResumableMixin):
             state.begin(model.size(state.stats))
         memos = state.memos
         key = find_unused_key(memos) if stream.batch_id is None else stream.batch_id
-        # The rows are one of three things: a batch, rows that join an earlier batch after the visit
-        # (``joined_batch_id``), or several batches (``rows_of_batches``), which are one batch
-        # during this call. In the last case, the sum of their memos becomes the memo of the batch,
-        # which the visit replaces.
-        state.join_memos([part for part in stream.rows_of_batches if part in memos], key)
+        # The rows are a batch, or join an earlier batch after the visit (``joined_batch_id``), or
+        # are several batches (``rows_of_batches``). Several batches are one batch during this call:
+        # the sum of their earlier memos is the memo that the visit replaces.
+        earlier_keys = [batch_id for batch_id in stream.rows_of_batches if batch_id in memos]
+        state.join_memos(earlier_keys, key)
         (rows,) = data.list_batches()
         batch = data.batch(model, rows)
         # The weight of the whole stream is at least the weight of all memos after the visit.
@@ -241,7 +242,7 @@ class MemoizedInference(ResumableMixin):
             visit_again({key: rows})
             state.resum()
         if stream.rows_of_batches:
-            # Replace the memo of all rows by memos of the parts.
+            # Replace the memo of all rows by a memo of each batch.
             visit_again(stream.rows_of_batches)
             del state.memos[key]
             state.resum()
@@ -264,8 +265,8 @@ class MemoizedInference(ResumableMixin):
         weights_of_batches = [float(batch.weights.sum()) for batch in batches]
         # Set the temperature. The arguments are the number of passes so far, the share of a pass
         # that the visits make, and the number of steps so far.
-        weight = sum(weights_of_batches)
-        policy.advance(state.rows_seen / total_weight, weight / total_weight, state.n_steps)
+        share_of_pass = sum(weights_of_batches) / total_weight
+        policy.advance(state.rows_seen / total_weight, share_of_pass, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
 
         is_selective = Capability.SELECTIVE in model.capabilities
@@ -309,8 +310,8 @@ class EngineTools:
     # Random numbers for draws of the moves.
     rng: np.random.Generator
     workers: Workers
-    # In a stream, the number of first rows of the batch among which births were tried before; None
-    # if births cannot wait for rows of later calls. See `skvt.contracts.Stream`.
+    # In a stream, births were tried before among the first ``n_judged`` rows of the batch; None if
+    # births cannot wait for rows of later calls. See `skvt.contracts.Stream`.
     n_judged: int | None = None
 
     @property

@@ -33,8 +33,7 @@ _MAX_SHARE_TO_PACK = 0.5
 class Memo:
     """The statistics and entropies of one or more batches at the temperature T = 1.
 
-    They are the results of the last local step of each batch, and determine the batch's part of the
-    bound.
+    Both are results of the last local step of each batch. The bound is computed from them.
     """
 
     # Statistics of the batch; the first axis of each array has the K components.
@@ -65,7 +64,8 @@ class Memo:
         entropy = take_components(self.entropy, index) if self.entropy.ndim else self.entropy
         candidates = self.candidates
         if candidates is not None:
-            # The array has an additional last entry, which index -1 selects: it maps -1 to -1.
+            # (K + 1,): new number of each component; -1 if it is removed. The number -1 selects the
+            # last entry, and so stays -1.
             new_numbers = np.full(len(self.entropy) + 1, -1, candidates.dtype)
             kept_positions = np.flatnonzero(np.asarray(index) >= 0)
             new_numbers[np.asarray(index)[kept_positions]] = kept_positions
@@ -75,11 +75,11 @@ class Memo:
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Return the memo after component a has taken over the rows of b, a < b; b is then empty.
 
-        The loss of entropy by a further merge, of the new a with a component c, is at most the sum
-        of the losses by the merges of c with the old a and of c with b, because a loss is a concave
-        function of the share of either component, and 0 at a share of 0. The loss is therefore 0 if
-        the sum is 0. Otherwise the loss is unknown, and its entry becomes NaN or, if ``bounded``,
-        the sum.
+        Let L(i, j) be the loss of entropy by a merge of i and j before this change. Then a merge of
+        the new component a with c loses at most ``L(a, c) + L(b, c)``, because a loss is a concave
+        function of the share of either component, and 0 if the share is 0. If the bound is 0, so is
+        the loss. Otherwise the loss is unknown: its entry becomes NaN or, if ``bounded``, the
+        bound.
         """
         arrays = tuple(array.copy() for array in self.stats.arrays)
         for array in arrays:
@@ -92,10 +92,11 @@ class Memo:
         entropy[b] = 0.0
         symmetric_losses = self.merge_entropy_loss + self.merge_entropy_loss.T
         # (K,): upper bounds of the losses by merges of the new component a with each component.
-        losses = symmetric_losses[a] + symmetric_losses[b]
+        loss_bounds = symmetric_losses[a] + symmetric_losses[b]
         if not bounded:
-            losses[exceeds(losses, 0.0, scale=self.weight)] = np.nan
-        merge_entropy_loss[a, a + 1 :], merge_entropy_loss[:a, a] = losses[a + 1 :], losses[:a]
+            loss_bounds[exceeds(loss_bounds, 0.0, scale=self.weight)] = np.nan
+        merge_entropy_loss[a, a + 1 :] = loss_bounds[a + 1 :]
+        merge_entropy_loss[:a, a] = loss_bounds[:a]
         merge_entropy_loss[b, b + 1 :] = merge_entropy_loss[:b, b] = 0.0
         return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight, self.candidates)
 
@@ -239,7 +240,7 @@ class _PackedMemo:
         return replace(self.memo, stats=Stats(tuple(arrays)))
 
 
-# A memo or a sum of memos, and the number of the changes of all memos that it includes.
+# A memo or a sum of memos, and the number of changes in `Memos._changes` that it includes.
 _Entry: TypeAlias = tuple[_PackedMemo, int]
 
 
@@ -248,11 +249,9 @@ _Entry: TypeAlias = tuple[_PackedMemo, int]
 class Memos(MutableMapping[Hashable, Memo]):
     """A mapping from the key of each batch to its memo, which also keeps the sum of all memos.
 
-    The memos have the order in which their keys were added. Sums are kept in levels: sums of up to
-    _MAX_TERMS = 32 memos, sums of up to 32 such sums, and so on. If a memo is replaced, only the
-    sums that include the memo are computed again, so that the total of many memos costs little more
-    than the total of few. Rounding errors do not accumulate, because each sum is computed from its
-    terms.
+    Sums are kept in levels: sums of up to _MAX_TERMS = 32 memos, sums of up to 32 such sums, and so
+    on. If a memo is replaced, only the sums that include the memo are computed again. Rounding
+    errors do not accumulate, because each sum is computed from its terms.
 
     A change of all memos is deferred until a memo or the total is requested. Changes are linear, so
     that they can be applied to sums directly.
@@ -296,7 +295,7 @@ class Memos(MutableMapping[Hashable, Memo]):
                 level.append(entry)
             else:
                 level[position] = entry
-            # In the levels above, None replaces the sum that includes the memo.
+            # In the next level, None replaces the sum that includes the memo.
             position, entry = position // _MAX_TERMS, None
         # Add a level if the highest level has more entries than one sum can have terms.
         n_sums = -(-len(self._levels[-1]) // _MAX_TERMS)
@@ -353,14 +352,13 @@ class Memos(MutableMapping[Hashable, Memo]):
         entries = [entry for level in self._levels for entry in level if entry is not None]
         if not entries:
             return True
-        # Compute the number of components after each change. Skip the changes that all entries
-        # include.
+        # Compute the number of components after each change, from the entries that include the
+        # fewest changes.
         sizes = {n_changes: len(packed.memo.stats.arrays[0]) for packed, n_changes in entries}
-        n_applied_to_all = min(sizes)
-        size = max_size = sizes[n_applied_to_all]
-        size_after_changes = {n_applied_to_all: size}
-        remaining_changes = self._changes[n_applied_to_all:]
-        for n_changes, change in enumerate(remaining_changes, n_applied_to_all + 1):
+        n_included = min(sizes)
+        size = max_size = sizes[n_included]
+        size_after_changes = {n_included: size}
+        for n_changes, change in enumerate(self._changes[n_included:], n_included + 1):
             # Files hold only changes that have this method.
             new_size = change.size_after(size)  # type: ignore[attr-defined]
             if new_size is None:
@@ -374,19 +372,20 @@ class Memos(MutableMapping[Hashable, Memo]):
         numbers_per_component += max_size * has_losses
         if size != n_components or 8 * max_size * numbers_per_component > max_bytes:
             return False
-        # Compare each entry with the shapes before the changes that it does not include.
+        # Compare each entry with the shapes after the changes that it includes.
         for packed, n_changes in entries:
-            shapes_before = [(size_after_changes[n_changes], *shape[1:]) for shape in shapes]
-            if not packed.is_legal(shapes_before if self._changes else shapes):
+            entry_shapes = [(size_after_changes[n_changes], *shape[1:]) for shape in shapes]
+            if not packed.is_legal(entry_shapes if self._changes else shapes):
                 return False
-        # A memo may have the weight 0; a sum of memos may not.
+        # A memo may have the weight 0, but a sum of memos may not. Each level has a list of
+        # weights; ``weights`` are the weights of all levels.
         memo_weights, *sum_weights = (
             [packed.memo.weight for packed, _ in filter(None, level)] for level in self._levels
         )
-        # Concatenate the lists.
         weights = sum(sum_weights, memo_weights)
         are_finite = all(0.0 <= weight < np.inf for weight in weights)
-        return are_finite and sum(memo_weights) > 0.0 and all(0.0 not in s for s in sum_weights)
+        sums_are_positive = all(0.0 not in weights_of_level for weights_of_level in sum_weights)
+        return are_finite and sum(memo_weights) > 0.0 and sums_are_positive
 
     def total(self) -> Memo:
         """Return the sum of all memos as a new memo, whose arrays may be changed."""

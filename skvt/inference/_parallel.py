@@ -3,15 +3,15 @@
 :class:`Workers` runs tasks on threads. Threads work at the same time, because the compiled loops of
 tasks release the interpreter lock. The loops write into separate slices of shared arrays.
 
-Ctrl-C can arrive between any two bytecodes of the calling thread, but the threads must be told to
-end all the same. They are therefore told twice, in case the first attempt is interrupted, and a
-third time when the :class:`Workers` are freed.
+The threads must be told to end even if Ctrl-C interrupts the calling thread, which can happen
+between any two bytecodes. They are therefore told twice, in case the first attempt is interrupted,
+and a third time when the :class:`Workers` are freed.
 
 Tasks are passed to threads by a plain queue, because other ways are slow compared with the work. A
 minibatch of a hundred documents takes 1 to 3 ms. A thread gets a task from the queue after 0.03 ms;
 ``joblib.Parallel`` polls for results every 10 ms. A loop of 10 microseconds that two threads share
-takes 11 microseconds with a queue, because the caller does not wait for a thread that gets its task
-too late. With a ``ThreadPoolExecutor`` it takes 19 to 31 microseconds.
+takes 11 microseconds with a queue, and 19 to 31 with a ``ThreadPoolExecutor``: with the queue, the
+caller does not wait for a thread that gets its task too late.
 """
 
 import weakref
@@ -91,8 +91,8 @@ class Workers:
         self._jobs: SimpleQueue[Any] = SimpleQueue()
         # An entry for each helper that has ended. No interrupt can remove an entry.
         self._exits: deque[None] = deque()
-        # The queue by which each helper that ends wakes the thread that waits for the helpers. An
-        # interrupt of the waiting thread may lose an entry.
+        # Each helper that ends puts an entry into this queue, which wakes the thread that waits for
+        # helpers. An interrupt of the waiting thread may lose an entry.
         self._exit_signal: SimpleQueue[None] = SimpleQueue()
         try:
             self._one_blas_thread.__enter__()
@@ -133,10 +133,10 @@ class Workers:
         A thread that is free takes the next task, so that tasks may take unequal time.
 
         If ``tasks`` is a :class:`~skvt._compiled._shared_loop.SharedLoop`, the threads share the
-        items of a compiled loop. Its tasks are the calls of the calling thread. For each helper
-        thread, a call with the arguments ``helpers_call`` is added. The caller does not wait for
-        helpers that wake up after the loop has finished. The results of their calls are None, and
-        are not needed, because functions of shared loops write into arrays.
+        items of a compiled loop. Its tasks are the calls of the calling thread; each helper thread
+        makes a call with the arguments ``helpers_call``. The caller does not wait for helpers that
+        wake up after the loop has finished. The results of late calls are None, which does no harm,
+        because functions of shared loops write into arrays.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         tasks = list(tasks)

@@ -64,8 +64,7 @@ class Pilot:
         data = data if self.minibatches is None else self.minibatches
         state = State(model.initial(data, rng))
         engine: StochasticInference[Model] = StochasticInference(self.rate)
-        # T is 1, with the replication of the main fit. ``done`` is False although T is 1, because
-        # the engine would otherwise learn priors.
+        # The base class keeps T = 1. ``done`` is False, so that the engine does not learn priors.
         policy = RunningPolicy()
         policy.replication = replication
         policy.done = False
@@ -77,13 +76,13 @@ class Pilot:
         if not every_row:
             data = data.select_rows(rng.permutation(data.n_rows)[:SAMPLE_SIZE])
         # For each batch, the energies, numbers of units, and weights of its rows.
-        parts: list[tuple[Any, ...]] = []
+        row_arrays: list[tuple[Any, ...]] = []
         for batches in data.group_batches(model, workers, data.list_batches(), fixed_globals=True):
             for result in data.visit(batches, lambda batch: request, make_globals, workers):
-                parts.append((result.marginal_energy, result.lengths, result.weights))
+                row_arrays.append((result.marginal_energy, result.lengths, result.weights))
         energies, units, weights = (
-            np.concatenate(part, dtype=np.float64) for part in zip(*parts, strict=True)
+            np.concatenate(arrays, dtype=np.float64) for arrays in zip(*row_arrays, strict=True)
         )
-        # Rows without units have the energy 0. Divide it by a tiny number instead of 0.
+        # Rows without units have the energy 0, which is divided by a tiny number instead of 0.
         mean = float(weights @ energies) / max(float(weights @ units), 1e-300)
         return mean, energies / np.maximum(units, 1e-300)

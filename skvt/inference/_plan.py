@@ -8,6 +8,7 @@ algorithm, and a *phase* consists of passes of the same engine. T is the tempera
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -63,10 +64,10 @@ class Stopping:
     # The exact bound of all data is evaluated each time that this number of passes has been made;
     # never if the number is not positive.
     evaluate_every: int = 0
-    # A fit stops when the gain between two exact bounds is in [0, tol), up to rounding errors.
+    # A fit stops when the gain between successive exact bounds is in [0, tol), up to rounding.
     tol: float = 0.0
-    # ``gain(previous, current, n_units)`` returns the gain between two exact bounds, which are in
-    # nats, in the unit of ``tol``. ``n_units`` is the number of units of data.
+    # ``gain(previous, current, n_units)`` returns the gain between two exact bounds, given in nats,
+    # in the unit of ``tol``. ``n_units`` is the number of units of data.
     gain: Callable[[float, float, float], float] = field(default=gain_per_unit)
     # Whether the user is warned if ``max_iter`` ends a fit that has not converged.
     warns: bool = True
@@ -110,9 +111,9 @@ class Plan:
     row_starts: Array | None = None
     # Steps after each pass, in this order.
     steps_after_pass: tuple[StepAfterPass, ...] = ()
-    # A last change of the fit, or None. ``last_step(model, state, data, workers)`` changes the
-    # state of the best of all starts, provided that the best start has ended at T = 1 with several
-    # components. The history does not record the change, and convergence is not judged after it.
+    # ``last_step(model, state, data, workers)`` changes the state of the best of all starts, if
+    # this start has ended at T = 1 with several components; None for no last step. The history does
+    # not record the change, and convergence is not judged after it.
     last_step: Callable[[Any, State, Rows, Workers], None] | None = None
     # Settings for calls of ``partial_fit``.
     stream: StreamPlan = StreamPlan()
@@ -128,8 +129,8 @@ class Plan:
         Raise ValueError if the model lacks a capability that an engine, a step or the policy needs,
         or if the policy has parameters that are impossible in this fit.
         """
-        parts: list[Any] = [*self.engines, *self.steps_after_pass]
-        requirements = [requirement for part in parts for requirement in part.requires]
+        engines_and_steps: list[Any] = [*self.engines, *self.steps_after_pass]
+        requirements = chain.from_iterable(member.requires for member in engines_and_steps)
         check_requirements(model, requirements)
         self.policy.check(self._describe_fit(model))
 
@@ -188,10 +189,10 @@ class Plan:
 
     def set_progress(self, progress: dict[str, Any]) -> None:
         """Continue an interrupted fit from the result of :meth:`get_progress`."""
-        parts: list[Resumable] = [*self.engines, *self.steps_after_pass]
-        progress_of_parts = [*progress["engines"], *progress["after_pass"]]
-        for part, progress_of_part in zip(parts, progress_of_parts, strict=True):
-            part.set_progress(progress_of_part)
+        engines_and_steps: list[Resumable] = [*self.engines, *self.steps_after_pass]
+        saved = [*progress["engines"], *progress["after_pass"]]
+        for engine_or_step, saved_progress in zip(engines_and_steps, saved, strict=True):
+            engine_or_step.set_progress(saved_progress)
 
     @cached_property
     def n_units(self) -> float:

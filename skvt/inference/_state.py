@@ -84,13 +84,12 @@ class PriorStats:
 class State:
     """The variational posterior of the globals, and the progress of the fit."""
 
-    # Tempered statistics S, that is, divided by T. The posterior has the natural parameters
-    # ``lam = prior + S``.
+    # Statistics divided by T. The posterior has the natural parameters ``lam = prior + stats``.
     stats: RunningStats
     # Number of global updates, in short *steps*, so far.
     n_steps: int = 0
-    # Sum over steps of the share of a full minibatch that was lacking. For instance, a step of a
-    # stream on half of the rows of a full minibatch adds 1/2.
+    # Sum of ``1 - share`` over steps, where ``share`` is the number of rows of the step divided by
+    # the number of rows of a full minibatch. Only streams make steps with a share below 1.
     n_lacking_steps: float = 0.0
     # Weight of the rows of all visits so far. A row counts once for each visit.
     rows_seen: float = 0.0
@@ -98,10 +97,10 @@ class State:
     prior_stats: PriorStats = field(default_factory=PriorStats)
     # Number of times that ``stats`` count each row. It may be more than 1 while T is above 1.
     replication: float = 1.0
-    # In memoized inference, 1 / T: the factor between the untempered statistics of memos and
-    # ``stats``. In other inference it is 1.
+    # In memoized inference, the factor 1 / T by which ``stats`` differ from the statistics of the
+    # memos; otherwise 1.
     inv_temp: float = 1.0
-    # Seed of all draws during the fit, except of the order of rows.
+    # Seed of all draws during the fit, except the draws of the order of rows.
     seed: int = 0
     # Records of all proposals of moves, accepted or rejected. Moves change the components.
     move_log: list[MoveRecord] = field(default_factory=list)
@@ -148,8 +147,8 @@ class State:
     def draft(self, rows: IndexArray | None = None) -> Self:
         """Return an independent copy, in which local steps have their default initial values.
 
-        In the arrays of statistics of the copy, the caller may change only the rows ``rows``. None
-        allows changes of all rows.
+        The caller may change only the rows ``rows`` of the statistics of the copy, or all rows if
+        ``rows`` is None.
         """
         return replace(
             self, stats=self.stats.draft(rows), prior_stats=replace(self.prior_stats),
@@ -157,9 +156,9 @@ class State:
         )  # fmt: skip
 
     def convert_to_state(self, **changes: Any) -> "State":
-        """Return a :class:`State` with the same statistics, without memos, and with new fields.
+        """Return a :class:`State` with the fields of this state, without memos.
 
-        ``changes`` has the new values of fields by name.
+        ``changes`` replace the values of some fields.
         """
         # `replace` would keep the class of the state, which may have memos.
         return State(**{name: vars(self)[name] for name in State.__dataclass_fields__} | changes)
@@ -182,7 +181,7 @@ class State:
         return replace(self.draft(), stats=RunningStats(change(Stats(arrays)).arrays))
 
     def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
-        """Replace the first array of the statistics by the sum of one array for each batch."""
+        """Replace the first array of the statistics by the sum of the arrays of all batches."""
         first_block = reduce(iadd, blocks_of_batches)
         self.stats = RunningStats([first_block, *self.plain_stats.as_stats().arrays[1:]])
         self.replication = 1.0
@@ -208,7 +207,7 @@ class MemoizedState(State):
 
     # The memo of each batch, with untempered statistics and entropies.
     memos: Memos = field(default_factory=Memos)
-    # During the first pass, the initial statistics, which represent all rows; otherwise None.
+    # During the first pass, the statistics with which the fit began; otherwise None.
     initial: Stats | None = None
     # (K,): identifiers of the components, by which moves recognise components from pass to pass.
     # The result of a merge has a new identifier. The array is empty before the first batch.
@@ -250,7 +249,7 @@ class MemoizedState(State):
         return state
 
     def replace_first_block(self, blocks_of_batches: Iterable[Array]) -> None:
-        """Replace the first array of statistics of each memo.
+        """Replace the first array of statistics of each memo by the array of its batch.
 
         The state must come from ``fit``, so that the memos have the keys 0, 1, ...
         """
@@ -305,7 +304,7 @@ class MemoizedState(State):
         self.memos[key] = memo
 
     def join_memos(self, keys: Sequence[Hashable], key: Hashable) -> None:
-        """Replace the memos with the keys ``keys``, if any, by their sum with the key ``key``."""
+        """Replace the memos of the batches ``keys``, if any, by their sum as memo of ``key``."""
         if keys:
             self.memos[key] = add_memos([self.memos.pop(old_key) for old_key in keys])
 
@@ -346,7 +345,7 @@ class MemoizedState(State):
         return np.arange(self.n_ids - n_new, self.n_ids)
 
     def _rearrange_ids(self, index: IndexArray) -> None:
-        """Give component i the identifier of component ``index[i]``; for index -1, a new number."""
+        """Give component i the identifier of component ``index[i]``, or a new one for index -1."""
         # Indexing makes a new array. The old one must not change, because checkpoints share it.
         ids = self.component_ids[index]
         ids[index < 0] = self.allocate_ids(int((index < 0).sum()))
@@ -471,8 +470,8 @@ class Rows(BatchedRows):
         """
         n_at_once = 1 if fixed_globals else self.n_parallel
         batches: list[Any] = []
-        # Another thread prepares the next batch while the caller visits earlier batches, because
-        # `pairwise` calls ``prefetch`` for the next batch before the loop gets the present batch.
+        # Another thread prepares the next batch while the caller visits the present batch, because
+        # `pairwise` calls ``prefetch`` a batch ahead. None is the successor of the last batch.
         prefetched = (workers.prefetch(self.batch, model, rows) for rows in rows_of_batches)
         for get_batch, _ in pairwise(chain[Any](prefetched, [None])):
             batches.append(get_batch())
@@ -483,7 +482,7 @@ class Rows(BatchedRows):
             yield batches
 
     def count_steps(self, batches: Sequence[Any]) -> int:
-        """Return as how many steps one step of stochastic inference on these batches counts."""
+        """Return the number of steps for which a joint stochastic step on these batches counts."""
         return len(batches)
 
     def visit(

@@ -26,9 +26,9 @@ M = TypeVar("M", bound=Model)
 # In a stream, the priors of the globals are updated after this number of steps. Updates are rare,
 # because an update reads all globals, but a step reads only the globals that its rows need.
 STEPS_PER_PRIOR_UPDATE = 16
-# The size of a step of a stream on few rows is at least this number times the share of its rows in
-# all rows seen so far, but at most the size of a step on a full minibatch. With the number 1, all
-# rows would count equally.
+# Minimum size of a step of a stream on few rows, as a multiple of the share of its rows in all rows
+# so far. With the multiple 1, all rows would count equally. The size of a step on a full minibatch
+# limits the minimum.
 _MULTIPLE_OF_SHARE_SEEN = 3.0
 
 
@@ -69,12 +69,14 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             weights = [data.weights[batch.rows] for batch in batches]
             weight = sum(float(weights_of_batch.sum()) for weights_of_batch in weights)
             total_weight = stream.count_rows(weight)
-            share = min(1.0, sum(w.size for w in weights) / (n_steps * data.batch_size))
+            # Number of rows of a step as a share of a full minibatch.
+            n_rows = sum(weights_of_batch.size for weights_of_batch in weights)
+            share = min(1.0, n_rows / (n_steps * data.batch_size))
             rate = self._make_rate(stream, weight / n_steps, state, share)
             model = self.step(model, batches, total_weight, state, inputs, rate=rate)
             state.n_lacking_steps += n_steps * (1.0 - share)
-            # `step` learns the priors of local variables. The priors of globals are learned here,
-            # and rarely.
+            # Learn the priors of globals, which is done rarely; `step` learns those of local
+            # variables.
             if policy.done and state.n_steps // STEPS_PER_PRIOR_UPDATE > n_updates_before:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return model, rate(n_steps - 1)
@@ -97,12 +99,12 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         """Return a function ``rate(i)`` with the sizes of the next steps of a stream, i = 0, 1, ...
 
         ``weight`` is the weight of the rows of a step, and ``share`` is the number of its rows
-        divided by the number of rows of a full minibatch. A full step of size rho leaves the share
-        ``1 - rho`` of the old statistics. A step on fewer rows leaves ``(1 - rho) ** share`` of
-        them, so that ``1 / share`` such steps together equal a full step, and it advances the
-        schedule of step sizes by ``share``. If each step were a full step, a stream of single rows
-        would forget earlier rows within a few hundred rows. At the beginning of a stream, when
-        there is little to forget, steps are larger.
+        divided by the number of rows of a full minibatch. A full step of size rho keeps the share
+        ``1 - rho`` of the old statistics. A step on fewer rows keeps ``(1 - rho) ** share``, and
+        advances the schedule of step sizes by ``share``, so that ``1 / share`` such steps equal a
+        full step. Full steps on single rows would forget earlier rows within a few hundred rows.
+
+        At the beginning of a stream, when there is little to forget, steps are larger.
         """
         n_full_steps = state.n_full_steps
         min_rate = _MULTIPLE_OF_SHARE_SEEN * weight / (state.rows_seen + weight)
@@ -118,7 +120,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
     def _combine_rates(self, rates: Sequence[float]) -> float:
         """Return the size of a single step that equals several steps to the same statistics.
 
-        Steps of sizes rho_i = ``rates[i]`` leave the share ``prod_i (1 - rho_i)`` of the old
+        Steps of sizes rho_i = ``rates[i]`` keep the share ``prod_i (1 - rho_i)`` of the old
         statistics.
         """
         return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
@@ -131,11 +133,12 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
         """Make a step on minibatches that are visited at once; return the model.
 
         The minibatches represent rows of weight ``total_weight``. With R minibatches, the step
-        equals R steps, each towards the statistics of all minibatches. ``state`` changes in place.
-        Once the temperature has reached its final value, the returned model has newly learned
-        priors of local variables. The local parts of the bound are added to ``totals`` unless it is
-        None. ``rate(i)`` returns the size of the i-th of the R steps, from 0; None stands for the
-        rate of the engine.
+        equals R steps, each towards the statistics of all minibatches. ``rate(i)`` returns the size
+        of step i of the R steps, from 0; None stands for the rate of the engine.
+
+        ``state`` changes in place. The local parts of the bound are added to ``totals`` unless it
+        is None. Once the temperature has its final value, the returned model has newly learned
+        priors of local variables.
         """
         data, policy, workers, _ = inputs
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)

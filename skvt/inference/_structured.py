@@ -78,8 +78,8 @@ class StructuredInference(StochasticInference[Drawable]):
     ) -> Drawable:  # fmt: skip
         """Make a step on several minibatches, each with a separate draw of the globals."""
         model = super().step(model, batches, total_weight, state, inputs, totals, rate)
-        # Make the statistics legal again, and sort the components. A step with the correction V may
-        # make statistics illegal, and a step that changes all statistics may change the order.
+        # Make the statistics legal and sort the components. A step with the correction V may have
+        # made statistics illegal; a step that changes all statistics may have changed the order.
         if model.updates_all_rows or self.global_step == "ssvi":
             model.project(state.stats)
         return model
@@ -103,7 +103,7 @@ class StructuredInference(StochasticInference[Drawable]):
     def _combine_rates(self, rates: Sequence[float]) -> float:
         """Return the size of a single step that replaces several steps.
 
-        "ssvi" takes only the first size, because large steps with the correction V would diverge.
+        For "ssvi" the result is the first size, because large steps with the correction V diverge.
         """
         return super()._combine_rates(rates[:1] if self.global_step == "ssvi" else rates)
 

@@ -90,8 +90,8 @@ class VisitRequest:
 class VisitResult:
     """The result of a visit to a batch, or the sum of several results."""
 
-    # Sums of the local parts of the bound. They are 0 if the result has a memo, because the engine
-    # then computes the bound from the memos.
+    # Sums of the local parts of the bound; 0 if the result has a memo, because memoized inference
+    # computes the bound from the memos.
     totals: LocalTotals
     # Statistics of the local step, corrected if requested; None if they were not requested.
     stats: Stats | None = None
@@ -131,21 +131,21 @@ class VisitResult:
         return sum(array.nbytes for array in arrays if array is not None) + 1000
 
     @classmethod
-    def from_parts(cls, parts: "Sequence[VisitResult]") -> Self:
+    def from_parts(cls, results: "Sequence[VisitResult]") -> Self:
         """Return the sum of several results, without memos and arrays of rows.
 
         The requests must have the same mean inverse temperature.
         """
         totals = LocalTotals()
-        for part in parts:
-            totals.extend(part.totals)
+        for result in results:
+            totals.extend(result.totals)
         prior_term = None
-        if terms := [part.prior_term for part in parts if part.prior_term is not None]:
+        if terms := [result.prior_term for result in results if result.prior_term is not None]:
             sums, weights = zip(*terms, strict=True)
             prior_term = sum(sums[1:], sums[0]), sum(weights)
-        stats = [part.stats for part in parts if part.stats is not None]
+        stats = [result.stats for result in results if result.stats is not None]
         total_stats = sum_stats(stats) if stats else None
-        return cls(totals, total_stats, prior_term, parts[0].mean_inv_temp)
+        return cls(totals, total_stats, prior_term, results[0].mean_inv_temp)
 
 
 def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
@@ -157,8 +157,8 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
         global_params = model.drawn_globals(request.globals_or_stats, batch, draw.kind, rng, run)
     if request.candidates is not None:
         batch = replace(batch, candidates=request.candidates)
-    # Make the local step with the requested initial values and tempered weights. Moves observe the
-    # batch itself, which has neither.
+    # Make the local step with the requested initial values and with tempered weights. Moves observe
+    # ``batch``, which has neither.
     batch_with_start = (
         batch if request.row_starts is None else replace(batch, row_starts=request.row_starts)
     )
