@@ -13,8 +13,8 @@ from skvt.contracts import Capability, Memo, Memoizable, Requirement
 from skvt.expfam import RunningStats, Stats
 from skvt.typing import Array
 
-# Number of updates of the priors in a call of `learn_priors`. One update is not enough, because the
-# priors are learned from posteriors, which depend on the priors.
+# Number of updates of the priors in a call of `learn_priors`. A single update is not enough: priors
+# are learned from posteriors, which depend on the priors.
 _N_PRIOR_UPDATES = 3
 
 
@@ -23,9 +23,9 @@ def compute_bound(model: Memoizable, memo: Memo) -> float:
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 
-def concatenate_components(stats_of_parts: list[Stats]) -> Stats:
-    """Return the statistics of the components of all parts, in their order."""
-    blocks = zip(*(stats.arrays for stats in stats_of_parts), strict=True)
+def concatenate_components(stats_of_groups: list[Stats]) -> Stats:
+    """Return the statistics of the components of all groups, one group after the other."""
+    blocks = zip(*(stats.arrays for stats in stats_of_groups), strict=True)
     return Stats(tuple(np.concatenate(arrays) for arrays in blocks))
 
 
@@ -34,9 +34,9 @@ def select_components(stats: Stats, selected: Any) -> Stats:
     return Stats(tuple(array[selected] for array in stats.arrays))
 
 
-def learn_priors(model: Any, stats_of_parts: list[Stats]) -> Any:
-    """Return the model with priors learned from the components of all parts."""
-    stats = RunningStats(concatenate_components(stats_of_parts).arrays)
+def learn_priors(model: Any, stats_of_groups: list[Stats]) -> Any:
+    """Return the model with priors learned from the components of all groups."""
+    stats = RunningStats(concatenate_components(stats_of_groups).arrays)
     for _ in range(_N_PRIOR_UPDATES):
         model = model.with_learned_priors(None, stats)
     return model

@@ -73,9 +73,9 @@ class BatchBirths:
     ) -> Decision:
         """Add fresh components if the bound of all memos rises; return the decision.
 
-        Of the present components, only the components ``kept`` stay. The bound before
-        the birth is computed with ``model``. The bound after the birth is computed with
-        ``fresh_model``, which has the priors of the fresh components.
+        Of the present components, only the components ``kept`` stay. The bound before the birth is
+        computed with ``model``, and the bound after the birth with ``fresh_model``, which has the
+        priors of the fresh components.
         """
         memos, memo_before = self.state.memos, self.state.memos.total()
         kept_stats = select_components(memo_before.stats, kept)
@@ -86,8 +86,8 @@ class BatchBirths:
             index = np.concatenate([kept, np.full(len(candidates.arrays[0]), -1)])
             other_batches = memo_before.plus(memos[self.key], sign=-1.0).rearranged(index)
             trial = _BatchTrial(self, fresh_model, index, kept.size, other_batches)
-            # The statistics of both parts may include the same rows of this batch. The first update
-            # of the trial computes the statistics of the batch again.
+            # Kept and fresh components may count the same rows of this batch. The first update of
+            # the trial corrects this, because it computes the statistics of the batch again.
             return trial, RunningStats(concatenate_components([kept_stats, candidates]).arrays)
 
         bound = compute_bound(self.model, memo_before)

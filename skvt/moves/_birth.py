@@ -12,16 +12,15 @@ birth is kept. On data that the likelihood fits badly, such births add component
 remove components. This module differs from the paper in five points:
 
 - A target is a component or, after births from this component have failed, the component and its
-  neighbours. Suppose that two components describe their rows badly, and three other components
-  would describe the same rows well. A split of a single component does not help if each of the
-  three components has rows of both.
+  neighbours. A split of a single component does not help, for instance, if two components describe
+  their rows badly, and three new components, each with rows of both, would describe them well.
 - The collected rows are weighted by the responsibility of the target, so that the exact bounds of
   the fresh components and of the target on these rows can be compared. Fresh components are adopted
   only if their bound is larger. They then replace the target.
-- Priors that were learned from few components, each of which has the rows of many clusters, can
-  prevent every split. Rows for which the responsibility of the target is more than 1/2 are
-  therefore also fitted under new priors, which are learned from the fresh components and all other
-  components. The loss of the other components under the new priors is subtracted from the gain of
+- If each component has the rows of many clusters, priors that were learned from these components
+  can prevent every split. Rows for which the responsibility of the target is more than 1/2 are
+  therefore also fitted under new priors, which are learned from the fresh and all other components.
+  The loss of the bound of the other components under the new priors is subtracted from the gain of
   the fresh components.
 - If the exact bound of all data has not risen by the end of the second pass, the state before the
   pass is restored.
@@ -31,8 +30,8 @@ remove components. This module differs from the paper in five points:
 
 In a stream, all three phases happen within a batch, and a target is a single component. If other
 batches have rows of the target, the target stays, and new priors are also learned from these rows.
-If rows of later calls may still join the batch, births from a target wait until the rows that the
-target has got since the last births differ from its earlier rows.
+If rows of later calls may still join the batch, births from a target wait until its rows since the
+last births differ from its earlier rows.
 
 The exact bound of all data is known from the *memos* of the batches: the statistics and entropies
 of their last local steps.
@@ -84,10 +83,9 @@ from skvt.typing import Array, IndexArray
 # Maximum number of targets of a pass, as a share of the number of components. A single target is
 # always allowed.
 MAX_TARGET_SHARE = 0.5
-# A birth only tiles if it raises the bound by no more than two limits, because its target then
-# describes the rows nearly as well as the fresh components. The first limit, in nats for each row.
+# A birth only tiles if its gain, in nats for each row and in nats, is at most these two limits. Its
+# target then describes the rows nearly as well as the fresh components.
 _MAX_TILING_GAIN_PER_ROW = 0.0025
-# The second limit, in nats.
 _MAX_TILING_GAIN = 10.0
 # Births end after this number of successive births that only tile.
 _MAX_TILING_BIRTHS = 5
@@ -112,7 +110,7 @@ class Birth(Move):
         "_n_tiling": int,
     }
     requires = make_requirements("A birth")
-    # Whether any of the fresh components have been fitted under newly learned priors.
+    # Whether any fresh components were fitted under newly learned priors.
     _learns: bool = False
     # Seed of the choice among the rows of large targets.
     _seed: int = 0
@@ -159,9 +157,9 @@ class Birth(Move):
             # Replace the targets by empty components, for which the index -1 stands.
             n_kept, n_fresh = kept_components.size, len(fresh.arrays[0])
             state.rearrange(np.concatenate([kept_components, np.full(n_fresh, -1)]))
-            # Add the statistics S' of the fresh components to the statistics of the state [HS13],
-            # so that the fresh components get rows during the pass. At the end of the pass S' is
-            # dropped, because the statistics are then computed as the sum of the memos.
+            # Add the statistics of the fresh components to the statistics of the state [HS13], so
+            # that the fresh components get rows during the pass. The end of the pass drops them,
+            # because it computes the statistics of the state as the sum of the memos.
             zeros = Stats(tuple(np.zeros((n_kept, *array.shape[1:])) for array in fresh.arrays))
             state.stats.add(concatenate_components([zeros, fresh]))
             self._newborn_ids = set(state.component_ids[n_kept:].tolist())
@@ -335,9 +333,8 @@ class Birth(Move):
         max_fresh = self._max_components - n_before + 1
         # First fit fresh components under priors that are learned from the fresh and all other
         # components. If they raise the bound of the collected rows, but not the bound of all rows,
-        # then fit fresh components under the priors of the model. ``model.for_target`` is not
-        # called, because the target stays if it has rows in other batches. For instance, fresh
-        # components need no second background beside a background component that stays.
+        # then fit fresh components under the priors of the model. ``model.for_target`` is for
+        # targets that are replaced; here the target stays if it has rows in other batches.
         for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, births.tools, max_fresh, prior_sources, in_stream=True)
             result = self._fit_fresh_components(mixtures, target)
@@ -379,10 +376,10 @@ def _have_new_rows(
 ) -> NDArray[np.bool_]:
     """Return for each component whether its new rows differ from its earlier rows, (K,).
 
-    The new rows are the rows of the batch after the first ``n_judged`` rows. All other rows of the
-    stream are earlier rows. New and earlier rows differ if two separate components for them have
-    more evidence than a single component, or if there are no earlier rows. ``q`` (n, K) are the
-    responsibilities for the rows of the batch.
+    New rows follow the first ``n_judged`` rows of the batch; all other rows of the stream are
+    earlier rows. New and earlier rows differ if two separate components for them have more evidence
+    than a single component, or if there are no earlier rows. ``q`` (n, K) are the responsibilities
+    for the rows of the batch.
     """
 
     def compute_stats(rows: slice) -> Stats:
@@ -396,16 +393,16 @@ def _have_new_rows(
 
     total_memo = memos.total()
     new_stats = compute_stats(slice(n_judged, None))
-    # In the statistics of all rows, replace the memo of the batch by its first ``n_judged`` rows
-    # with the responsibilities q.
-    earlier = total_memo.plus(memos[key], sign=-1.0).stats
+    # The earlier rows are the rows of other batches, and the first ``n_judged`` rows of this batch.
+    earlier_stats = total_memo.plus(memos[key], sign=-1.0).stats
     if n_judged:
-        first = compute_stats(slice(n_judged))
-        earlier = Stats(tuple(a + b for a, b in zip(earlier.arrays, first.arrays, strict=True)))
-    are_new = ~exceeds(model.component_masses(earlier), 0.0, scale=total_memo.weight)
-    # The components of the earlier rows have the numbers 0 to K - 1, and the components of the new
-    # rows the numbers K to 2 K - 1.
-    all_stats = concatenate_components([earlier, new_stats])
+        first_stats = compute_stats(slice(n_judged))
+        arrays = zip(earlier_stats.arrays, first_stats.arrays, strict=True)
+        earlier_stats = Stats(tuple(array + addend for array, addend in arrays))
+    are_new = ~exceeds(model.component_masses(earlier_stats), 0.0, scale=total_memo.weight)
+    # Merges are judged among 2 K components: the components of the earlier rows have the numbers 0
+    # to K - 1, and the components of the new rows the numbers K to 2 K - 1.
+    all_stats = concatenate_components([earlier_stats, new_stats])
     has_earlier = np.flatnonzero(~are_new)
     gains = model.merge_gains(all_stats, has_earlier, are_new.size + has_earlier)
     are_new[has_earlier] = gains < 0.0

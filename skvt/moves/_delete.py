@@ -39,15 +39,15 @@ MAX_ROWS_OF_CANDIDATE = 2.0
 MAX_SHARE_OF_CANDIDATE = 0.05
 # Maximum number of candidates of a pass.
 MAX_CANDIDATES = 3
-# Rows with a smaller responsibility of the candidate are not reassigned. This changes the bound by
-# less than 1e-12 nats per row.
+# A row for which the candidate has a smaller responsibility is not reassigned, which changes the
+# bound by less than 1e-12 nats per row.
 _MIN_RESPONSIBILITY = 1e-14
 
 
 class Delete(Move):
     """In each pass, delete the candidate whose delete raises the bound most, if any does.
 
-    During the pass, local steps of the rows of each candidate are also made without the candidate.
+    During the pass, local steps of each candidate's rows are made with and without the candidate.
     The exact bound of all rows without the candidate is therefore known after the pass.
     """
 

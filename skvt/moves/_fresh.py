@@ -26,13 +26,13 @@ from skvt.ties import exceeds
 N_FRESH = 10
 # A smaller number of components, with which a second mixture starts.
 N_FEWER_FRESH = 3
-# The second mixture is fitted even if the first mixture is better than the target, if there are
-# fewer than ROWS_PER_FRESH * N_FRESH rows.
+# With fewer than ROWS_PER_FRESH * N_FRESH rows, the second mixture is fitted even if the first
+# mixture is better than the target.
 ROWS_PER_FRESH = 200
-# Few starts are enough to find the clusters of a target if there are at most _MAX_COLUMNS_FOR_FEWER
-# columns. Mixtures that start from the least normal directions are then left out. If there are also
-# at most _MAX_ROWS_FOR_FEWER rows, all mixtures start with N_FEWER_FRESH components, unless the
-# target has all components of the model, so that the mixtures learn their priors.
+# With at most _MAX_COLUMNS_FOR_FEWER columns, few starts find the clusters of a target, and no
+# mixture starts from the least normal directions. If there are also at most _MAX_ROWS_FOR_FEWER
+# rows, all mixtures start with N_FEWER_FRESH components, unless they learn their priors. They do so
+# if the target has all components of the model.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
 # A mixture under newly learned priors is fitted only to more than _MIN_ROWS_PER_FRESH * N_FRESH
@@ -42,12 +42,11 @@ _MIN_ROWS_PER_FRESH = 5
 _MAX_FACTOR_OF_N_FRESH = 4
 # The bound of the rows of a target must rise by more than this number of nats per row.
 MIN_GAIN_PER_ROW = 1e-3
-# A collected row also counts for rows of the target that were not collected, but at most as this
-# number of rows. If each row counted as five or more rows, mixtures would fit components to noise.
+# Maximum number of rows of the target that a collected row represents. If each row counted as five
+# or more rows, mixtures would fit components to noise.
 MAX_ROW_FACTOR = 2.0
-# Initial components are made from seeds, that is, from rows of a sample of all rows. For each seed,
-# the sample has _ROWS_PER_COLUMN rows per column, but at least _MIN_ROWS_PER_SEED rows and at most
-# _MAX_ROWS_PER_SEED.
+# Initial components are made from a sample of the rows. For each initial component, the sample has
+# _ROWS_PER_COLUMN rows per column, but at least _MIN_ROWS_PER_SEED and at most _MAX_ROWS_PER_SEED.
 _ROWS_PER_COLUMN = 4
 _MIN_ROWS_PER_SEED = 50
 _MAX_ROWS_PER_SEED = 1_000
@@ -80,9 +79,9 @@ def fit_fresh_mixture(
         The bound in nats that the mixture must reach to be useful. The fit ends early if the
         mixture is unlikely to reach the goal.
     other_stats : Stats or None
-        Statistics of other components with the same prior. If there are other components, the prior
-        is first learned from the other and the initial components. The goal is then raised by the
-        loss of the bound of the other components under the new prior.
+        Statistics of other components with the same prior, if any. The prior is then first learned
+        from the other and the initial components, and the goal is raised by the loss of the bound
+        of the other components under the new prior.
     max_passes : int
         Maximum number of passes.
 
@@ -105,8 +104,8 @@ def fit_fresh_mixture(
         seeds = tools.rng.permutation(batch.n_rows)[:n_seed_rows]
     moves: list[Merge] = []
     policy = RunningPolicy()
-    # Passes learn no priors while the policy is not done. Until merges begin, the model therefore
-    # keeps the priors that are learned below.
+    # Passes learn no priors while the policy is not done. The model therefore keeps the priors that
+    # are learned below until merges begin.
     policy.done = False
     state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=seeds)
     previous_bound = float("-inf")
@@ -141,8 +140,8 @@ def fit_fresh_mixture(
         bound = compute_bound(model, state.memos.total())
         gain, previous_bound = bound - previous_bound, bound
         if has_merges and may_stop:
-            # The goal is out of reach if the remaining passes and a further pass would not reach
-            # it, even if each pass gained as much as this pass.
+            # The goal is out of reach if each remaining pass and one more would have to gain more
+            # than this pass.
             is_hopeless = bound + (max_passes - n_passes) * gain < goal
             if is_hopeless or gain < _MIN_GAIN_OF_PASS * total_weight:
                 break
@@ -156,8 +155,8 @@ class FreshResult(NamedTuple):
     """The best fresh mixture for the rows of a target, and whether it is better than the target."""
 
     decision: Decision
-    # Description of the starts of the mixtures, for records. It has only the last start if priors
-    # were learned from the fresh and other components.
+    # Description of the starts of the mixtures, for records; of the last start only, if priors were
+    # learned from the fresh and other components.
     description: str
     # Statistics of the fresh components; None if no mixture was fitted.
     stats: Stats | None = None
@@ -197,7 +196,7 @@ class FreshMixtures:
         ``was_tried`` tells whether births from the target have failed before.
         """
         model, tools, other_stats = self.model, self.tools, self.other_stats
-        # If no rows were collected, only the empty arrays give the results their shapes.
+        # The empty arrays give the results their shapes if no rows were collected.
         resp = np.concatenate([np.empty((0, len(target.ids))), *target.resp])
         row_weights = np.concatenate([np.empty(0), *target.weights])
         resp_of_target = resp.sum(axis=1)
@@ -210,9 +209,9 @@ class FreshMixtures:
         # Number of rows of the target that each collected row represents.
         row_factor = np.clip(target.total / weights.sum(), 1.0, MAX_ROW_FACTOR)
         X = stack_rows(target.rows)
-        # If the target is a single component with enough members, that is, rows for which its
-        # responsibility is more than 1/2, and if there are other components, first try a mixture of
-        # the members under new priors.
+        # A *member* is a row for which the responsibility of the target is more than 1/2. If the
+        # target is a single component with enough members, and if there are other components, first
+        # try a mixture of the members under new priors.
         is_member = resp_of_target > 0.5
         is_single = len(target.ids) == 1
         min_rows = _MAX_ROWS_FOR_FEWER if self._is_narrow(X) else _MIN_ROWS_PER_FRESH * N_FRESH
@@ -261,10 +260,9 @@ class FreshMixtures:
     def _fit_under_learned_priors(self, batch: Any, other_stats: Stats) -> FreshResult:
         """Return a mixture under priors that are learned from its components and other components.
 
-        The gain of the mixture is the difference between its bound and the bound of a single
-        component for all rows. ``other_stats`` are the statistics of the other components. The
-        mixture is accepted if its gain is larger than the loss of the bound of the other components
-        under the new priors.
+        The mixture gains the difference between its bound and the bound of a single component for
+        all rows. It is accepted if this gain is larger than the loss of the bound of the other
+        components, with the statistics ``other_stats``, under the new priors.
         """
         model = self.model
         one_component_result = model.make_local_result(batch, np.ones((batch.weights.size, 1)))
@@ -298,22 +296,23 @@ class FreshMixtures:
         priors if there are no components outside the target. They have different starts:
 
         1. A start from clusters in a line is made only if the mixtures learn their priors, and the
-           target is a single component. If there are many clusters in a line, a mixture of few
-           components would put several clusters into each component, and would be no better than a
-           single component.
+           target is a single component. Of many clusters in a line, a mixture of few components
+           would put several into each component, and would be no better than a single component.
         2. The usual start has N_FRESH initial components, which k-means++ finds.
-        3. A start with N_FEWER_FRESH components follows in three cases. The usual mixture may be no
-           better than the target, because a component with many parameters needs many rows. There
-           may be few rows: the usual mixture may then end in components of which no merge improves
-           the bound, although fewer, different components would be better. The mixtures may learn
-           their priors: beside a small cluster, the usual mixture may then split a large cluster
-           into parts that the learned prior keeps apart.
+        3. A start with N_FEWER_FRESH components follows in three cases:
+
+           - No mixture is better than the target yet, for instance because a component with many
+             parameters needs many rows.
+           - There are few rows. The usual mixture may then end in components of which no merge
+             improves the bound, although fewer, different components would be better.
+           - The mixtures learn their priors. Beside a small cluster, the usual mixture may then
+             split a large cluster into parts that the learned prior keeps apart.
         4. A start from the directions in which rows are least normal follows if no mixture is
            better than the target yet. It may find components that differ in few of many directions.
 
-        Except in a stream, at most _MAX_COLUMNS_FOR_FEWER columns need few starts: start 4 is left
-        out. Start 2 is also left out if the total weight of the rows is at most
-        _MAX_ROWS_FOR_FEWER, unless the mixtures learn their priors.
+        Outside streams, start 4 is left out if there are at most _MAX_COLUMNS_FOR_FEWER columns. If
+        the total weight of the rows is also at most _MAX_ROWS_FOR_FEWER, start 2 is left out, too,
+        unless the mixtures learn their priors.
 
         If a mixture ends with as many components as the target and is no better, starts with fewer
         components than the target are left out.
@@ -352,8 +351,8 @@ class FreshMixtures:
             n_initial, init_params = proposal
             # After a result was accepted, only starts by k-means++ follow, and only if the result
             # has few components.
-            has_many = memo.entropy.size > N_FRESH
-            may_follow = tries_fewer and init_params == "k-means++" and not has_many
+            has_many_components = memo.entropy.size > N_FRESH
+            may_follow = tries_fewer and init_params == "k-means++" and not has_many_components
             if judge_best().is_accepted and not may_follow:
                 break
             if ends_like_target and n_initial < n_target:

@@ -17,8 +17,8 @@ from skvt.typing import Array, IndexArray
 # the last failure.
 MAX_MASS_CHANGE = 0.1
 # All failures are forgotten if the log-normalisers of the learned priors have changed by more than
-# this number of nats. The number is doubled each time, because late changes of many prior
-# parameters do not affect proposals.
+# this number of nats. The number is doubled after each such change, because late changes of many
+# prior parameters do not affect proposals.
 MIN_PRIOR_CHANGE = 5.0
 
 
@@ -27,12 +27,12 @@ MIN_PRIOR_CHANGE = 5.0
 class Ledger:
     """The failures of a move, and the pause until its next search for changes.
 
-    A *target* is a component or topic that a proposal would change; the ledger knows it by its id.
-    The *mass* of a target is its expected number of rows or tokens. The ledger is immutable: each
-    method that records an event returns a changed ledger.
+    A *target* is a component or topic that a proposal would change; it has an id. The *mass* of a
+    target is its expected number of rows or tokens. The ledger is immutable: each method that
+    records an event returns a changed ledger.
     """
 
-    # For each target that has failed, by its id, the mass at the last failure and the number of
+    # By the id of each target that has failed: its mass at the last failure, and the number of its
     # failures.
     failures: dict[int, tuple[float, int]] = field(default_factory=dict)
     # Change of the mass of a target, as a fraction, after which its failures are forgotten.
@@ -66,13 +66,16 @@ class Ledger:
     def record_failure(self, ids: list[int], masses: list[float] | Array, number: int = 1) -> Self:
         """Record a failed proposal, as ``number`` failures of each of its targets."""
         n_failures = (self.count_failures(ids, masses) + number).tolist()
-        new = {id_: (float(mass), n) for id_, mass, n in zip(ids, masses, n_failures, strict=True)}
-        return replace(self, failures=self.failures | new, n_in_vain=self.n_in_vain + 1)
+        failures = dict(self.failures)
+        for target_id, mass, n in zip(ids, masses, n_failures, strict=True):
+            failures[target_id] = float(mass), n
+        return replace(self, failures=failures, n_in_vain=self.n_in_vain + 1)
 
     def record_success(self, cancelled: int, ids: list[int], masses: list[float] | Array) -> Self:
         """Record a successful proposal, which cancels ``cancelled`` failed proposals.
 
-        A failure of each target is recorded, so that it is not tried again until its mass changes.
+        A failure of each target is recorded, so that the target is not tried again until its mass
+        changes.
         """
         n_in_vain = max(0, self.n_in_vain - cancelled)
         return replace(self.record_failure(ids, masses), n_in_vain=n_in_vain)

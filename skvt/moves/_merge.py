@@ -24,15 +24,14 @@ MIN_ROWS_OF_COMPONENT = 1.0
 # The bound must rise by at least this number of nats if a change of components also changes the
 # learned priors.
 MIN_GAIN_OF_PRIORS = 0.1
-# The best merge is tried with new priors if under the old priors it loses at most this number of
-# nats per row of the data.
+# The best merge is tried with new priors if it loses at most this number of nats per row of the
+# data under the old priors.
 _MAX_LOSS_PER_ROW = 0.5
 # A merge raises the evidence of the mixture weights by at most log 2 per merged row plus this
 # number of nats.
 _MAX_WEIGHTS_GAIN = 10.0
-# A component is dissolved if the bound falls by at most this number of nats. If the bound would
-# fall more, the component explains rows that no other component explains, such as a row of weight
-# 1/2.
+# A component is dissolved if the bound falls by at most this number of nats. A larger fall shows
+# that the component explains rows that no other component explains, such as a row of weight 1/2.
 _MAX_DISSOLVE_LOSS = 3.0
 
 
@@ -97,9 +96,10 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
     """Merge each component of less than a row with the component of the largest gain.
 
     If ``ids`` is not None, only components with these ids are dissolved. The bound may fall
-    slightly, because a nearly empty component may have a small share of every row. If several
-    components are merged with the same component, the entropy of the result in the memos is a lower
-    bound until the next local steps of the batches.
+    slightly, because a nearly empty component may have a small share of every row.
+
+    If several components are merged with the same component, the memos have a lower bound of its
+    entropy until the next local steps of the batches.
     """
     while True:
         memo = state.memos.total()
@@ -128,9 +128,9 @@ class Merge(Move):
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> list[MoveRecord]:
         """Make merges that raise the bound; return their records and a record of rejected merges.
 
-        If no merge raises the bound, the best merge is also judged with priors that are learned
-        after the merge, because priors that were learned from two halves of a component favour the
-        halves.
+        Priors that were learned from two halves of a component favour the halves. If no merge
+        raises the bound, the best merge is therefore also judged with priors that are learned after
+        the merge.
         """
         memo = state.memos.total()
         n_components = memo.entropy.size

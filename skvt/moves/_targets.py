@@ -25,13 +25,14 @@ MAX_ROWS = 10_000
 MIN_RESPONSIBILITY = 0.01
 # A component can be a target only if its expected number of rows is larger than this.
 MIN_ROWS_OF_TARGET = 20.0
-# A component with this number of failures is no target.
+# A component is no target after this number of failed births.
 MIN_FAILURES_TO_GIVE_UP = 5
 # A birth counts as this number of failures if no mixture of new components was better than the
 # target on the collected rows. Otherwise a failed birth counts as a single failure.
 FAILURES_IF_LOST = 2
-# Maximum number of neighbours of a target after few failures, and number after many failures, which
-# are 2 * FAILURES_IF_LOST. After 0, 1, 2, 3 and 4 failures there are 0, 1, 2, 2 and 9 neighbours.
+# Number of neighbours in a target: one for each failure, but at most _MAX_FEW_NEIGHBOURS; after
+# 2 * FAILURES_IF_LOST failures, MAX_NEIGHBOURS. After 0, 1, 2, 3 and 4 failures these are 0, 1, 2,
+# 2 and 9 neighbours.
 _MAX_FEW_NEIGHBOURS = 2
 MAX_NEIGHBOURS = 9
 
@@ -43,7 +44,7 @@ class RowRequest(NamedTuple):
     components: list[int]
     # Maximum number of rows.
     max_rows: int
-    # Share of the target's rows that is taken. Rows are drawn at random if the share is below 1.
+    # Share of the target's rows that is collected. Below 1, the rows are drawn at random.
     sampled_share: float
 
 
@@ -90,8 +91,8 @@ class Target:
     def add(self, collected: CollectedRows) -> None:
         """Add rows that were collected from a batch, up to MAX_ROWS rows of all batches.
 
-        Batches that are visited at once answer the same request, so that together they may have
-        more rows than this target still needs.
+        The surplus is dropped: batches that are visited at once answer the same request, and may
+        together return more rows than it asks for.
         """
         self.total += collected.total
         # Number of rows that are still needed.
@@ -150,8 +151,8 @@ def draw_targets(
             if exceeds(overlaps_with_target[neighbour], 0.0, scale=counts[first_component]):
                 components.append(neighbour)
                 is_free[neighbour] = False
-        # If no mixture was better than this component in an earlier birth, a further birth needs
-        # neighbours. Leave out the component if it has no neighbours.
+        # Without neighbours, a further birth from this component would fail again if no mixture
+        # was better than the component in an earlier birth.
         if n_failures[first_component] >= FAILURES_IF_LOST and len(components) == 1:
             continue
         targets.append(Target(components, ids[components].tolist(), counts[components].tolist()))
@@ -166,8 +167,8 @@ def collect_rows(
 
     With the first two arguments bound by `partial`, the function is the observer of births, which
     is called after the local step of each batch. ``seed`` is the seed by which rows of large
-    targets are drawn. It is the same for each request, so that the rows of a request do not depend
-    on other requests.
+    targets are drawn. Each request starts from this seed, so that its rows do not depend on other
+    requests.
     """
     batch, collected = solved_batch.batch, list[CollectedRows]()
     for components, max_rows, sampled_share in requests:

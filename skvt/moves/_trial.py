@@ -1,11 +1,12 @@
 """Decisions on proposals of moves, and trials of fresh components.
 
 A *proposal* of a move is a change of components. :func:`decide` decides on a proposal by the change
-of the bound, and returns a :class:`Decision`, from which the record of the proposal is made. A
-*memo* of rows has their statistics and entropies, from which the bound is computed. A
-:class:`Trial` makes a change of components and updates the memo of a few rows, while the memo of
-all other rows stays as it is. The bound of all rows is therefore known. *Fresh* components are
-components that a move proposes to add. :func:`compete` decides by a trial which of them are useful.
+of the bound, and returns a :class:`Decision`, from which the record of the proposal is made.
+
+A *memo* of rows has their statistics and entropies, from which the bound is computed. A
+:class:`Trial` changes the components and updates the memo of a few rows. The memo of all other rows
+stays the same, so that the bound of all rows is known. *Fresh* components are components that a
+move proposes to add. :func:`compete` decides by a trial which of them are useful.
 """
 
 from collections.abc import Callable
@@ -95,8 +96,8 @@ def record_rejected_merges(
     gain, pair = max(pairs, key=itemgetter(0))
     decision = decide(gain, scale)
     if decision.is_accepted:
-        # The bound would rise, but the caller has rejected the merge: it has merged one of the two
-        # components with another component, or has rejected several merges together.
+        # The merge alone would raise the bound. The caller has rejected it, because one of the two
+        # components was merged with another component, or because several merges failed together.
         reason = f"The bound of all rows would rise by {gain:.4g} nats, but not with other merges."
         decision = Decision(is_accepted=False, gain=decision.gain, reason=reason)
     return [decision.record(n_iter, move, pair, MERGE_DESCRIPTION, n_proposals=len(pairs))]
@@ -132,12 +133,13 @@ class Trial:
         """Make updates; return the rise of the bound by the change and the updates, in nats.
 
         The first update is made with the statistics ``stats``. ``bound_before`` is the bound before
-        the change. The updates end early if the bound would not exceed ``bound_before`` even if
-        each remaining update gained as much as the last update. If ``scale``, the scale of rounding
-        errors in nats, is not None, they also end as soon as the bound exceeds ``bound_before``.
+        the change, in nats. The updates end early if the bound would stay below ``bound_before``
+        even if each remaining update gained as much as the last update. They also end as soon as
+        the bound exceeds ``bound_before``, unless ``scale``, the scale of rounding errors in nats,
+        is None.
         """
         gain = self.update(stats) - bound_before
-        # n_left is the number of updates that remain after the next one.
+        # n_left is the number of updates after the update of this iteration.
         for n_left in reversed(range(max_updates - 1)):
             if scale is not None and exceeds(gain, 0.0, scale=scale):
                 break
@@ -175,8 +177,8 @@ def compete(
     """
     while len(fresh_stats.arrays[0]):
         trial, stats = make_trial(fresh_stats)
-        # ``scale`` is not passed, so that updates go on after the bound has risen: the numbers of
-        # rows, by which components are dropped, change until the last update.
+        # Do not pass ``scale``, so that updates go on after the bound has risen: components are
+        # dropped by their numbers of rows, which change until the last update.
         gain = trial.compute_gain(stats, bound_before, max_updates)
         keeps_rows, fresh_stats = trial.find_survivors(fresh_stats)
         if keeps_rows.all():
