@@ -8,8 +8,8 @@ x has features F(x), a vector of P numbers, and
 
 Here r_nk is the responsibility of component k for row n. The matrix M maps P features to natural
 parameters, and ``T(phi) = M' t(phi) + constant`` with the sufficient statistics t of the family.
-The *table* (K, P) has T(phi_k), or its expectation under q, in row k. All log densities of a batch
-are one matrix product ``F @ table.T``, and all sums of features are another, ``R.T @ F`` with the
+The *table* (K, P) has T(phi_k), or its expectation under q, in row k. The log densities of a batch
+are the matrix product ``F @ table.T``, and the sums of features are ``R.T @ F`` with the
 responsibilities R. Engines and moves therefore do not depend on the likelihood.
 
 In shapes, n is the number of rows, D the number of columns, K the number of components and P the
@@ -38,8 +38,8 @@ from skvt.typing import Array, IndexArray
 class HiddenValues(Protocol):
     """The missing values of n rows, with their posterior q under each of K components.
 
-    A local step calls :meth:`add_to` before, and :meth:`add_statistics` after it has computed the
-    responsibilities.
+    A local step calls :meth:`add_to` before it computes the responsibilities, and
+    :meth:`add_statistics` afterwards.
     """
 
     def add_to(self, logits: Array, entropy: Array) -> None:
@@ -49,9 +49,9 @@ class HiddenValues(Protocol):
         Entry (n, k) of ``entropy`` is the entropy in nats of the missing values of row n under
         component k.
 
-        The function ``skvt.models.mixture._kernels.responsibilities`` computes the bounds and the
-        energies of rows from the logits. With corrected logits, the bounds include the entropies of
-        missing values, and the energies are too large by ``T sum_k r_nk entropy[n, k]``.
+        The bounds and energies that ``skvt.models.mixture._kernels.responsibilities`` computes from
+        corrected logits differ: the bounds include the entropies of missing values, and the
+        energies are too large by ``T sum_k r_nk entropy[n, k]``.
         """
 
     def add_statistics(self, weighted_resp: Array, sums: Array) -> None:
@@ -83,10 +83,9 @@ class Likelihood(Protocol):
     # always float64, since covariances are differences of sums of squares.
     @property
     def dtype(self) -> np.dtype[Any]: ...
-    # The capability TEMPERABLE is declared if the integral of ``p(x | phi_k)^b`` over x does not
-    # depend on phi_k. The likelihood then has a method ``log_partition(b)``, from which
-    # temperatures are learned. It returns the logarithm of the integral in nats and the derivative
-    # of this logarithm by b.
+    # TEMPERABLE if the integral of ``p(x | phi_k)^b`` over x does not depend on phi_k. The
+    # likelihood then has a method ``log_partition(b)``, from which temperatures are learned: it
+    # returns the logarithm of the integral in nats, and the derivative of this logarithm by b.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
     # (P,): the constant ``T(phi) - M' t(phi)``; a number if it is the same for all features.
@@ -124,8 +123,8 @@ class Completes(Protocol):
     # Whether features of sparse rows are sparse.
     @property
     def sparse(self) -> bool: ...
-    # Whether sums of features, and densities under few components, are computed directly from the
-    # rows. The features, which may be much larger than the rows, are then not made.
+    # Whether sums of features, and densities under few components, are computed from the rows
+    # without the features, which may be much larger than the rows.
     @property
     def avoids_features(self) -> bool: ...
 
@@ -135,7 +134,7 @@ class Completes(Protocol):
         """Return log densities of rows, (n, K), and a function for their sums of features.
 
         ``table`` is the transposed table, (P, K). The function takes ``weighted_resp`` and returns
-        the :meth:`weighted_sums` of the rows X. The two results can thus share the features of X.
+        the :meth:`weighted_sums` of the rows X, without computing the features of X again.
         """
 
     def weighted_sums(self, X: Any, weighted_resp: Array) -> Array:
@@ -167,7 +166,10 @@ class Completes(Protocol):
 
     @property
     def without_volume(self) -> "Component":
-        """The component whose densities of columns in logarithms are densities of logarithms."""
+        """The component whose densities are of the logarithms, in columns modelled by logarithms.
+
+        Otherwise the densities are of the values themselves, and include a Jacobian.
+        """
 
 
 class SharesGlobals(Protocol):
@@ -181,8 +183,8 @@ class SharesGlobals(Protocol):
     def without_shared_globals(self) -> "Component":
         """The likelihood without shared global parameters, for operations on a single component."""
 
-    # Parameters of the prior may have a prior themselves. The value is their log density in nats, 0
-    # if there are none.
+    # Log density in nats of the parameters of the prior under their prior; 0 if no parameter has a
+    # prior.
     @property
     def log_hyperprior(self) -> float: ...
 
@@ -235,23 +237,23 @@ class Predicts(Protocol):
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Return rows (n, D) with means or the most probable categories for missing values.
 
-        ``memberships`` (n, K) has the probabilities of the components for each row. They are the
-        weights of the mixture that is the distribution of the missing values of a row.
+        The missing values of a row have a mixture distribution, whose weights are the probabilities
+        of the components in ``memberships`` (n, K).
         """
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draw the missing values of rows (n, D) of a component, whose ``lam`` is (..., E).
 
-        They are drawn from the predictive distribution of the component. If columns are dependent
-        within the component, it is the distribution given the observed values of the row.
+        Missing values have the predictive distribution of the component or, if columns are
+        dependent within the component, this distribution given the observed values of the row.
         """
 
     def drawn(self, lam: Array, rng: np.random.Generator) -> tuple["Component", Array]:
         """Draw parameters from q; return a likelihood, and a ``lam`` concentrated at the draw.
 
-        Under the returned ``lam``, the returned likelihood has the predictive densities and draws
-        that follow from the drawn parameters. The family needs a method ``concentrate_at(x)``,
-        which returns natural parameters of a distribution concentrated at x.
+        With both results, predictive densities and draws are those given the drawn parameters. The
+        family needs a method ``concentrate_at(x)``, which returns natural parameters of a
+        distribution concentrated at x.
         """
 
     @property

@@ -57,8 +57,8 @@ class LocalTotals:
         weights = np.asarray(weights, dtype=np.float64)
         tempered = float(weights @ result.bound)
         self.tempered += tempered
-        # At T = 1 the two sums are equal. Otherwise the bound has only the share ``inv_temp`` of
-        # the energy, and the untempered sum needs the share ``1 - inv_temp``, too.
+        # At T = 1 the two sums are equal. Otherwise ``bound`` has only the share ``inv_temp`` of
+        # the energy; add the share ``1 - inv_temp`` to the untempered sum.
         if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
             self.untempered += tempered
         elif result.energy is None:
@@ -104,9 +104,9 @@ class PassResult(NamedTuple):
     divergence: float
     # The model, with the priors learned so far.
     model: Model
-    # What ``totals`` minus ``divergence`` is. "exact": the bound at the current global parameters.
-    # "estimate": the bound at the global parameters before the pass, or an estimate from
-    # minibatches. "none": no bound.
+    # Meaning of ``totals`` minus ``divergence``: "exact" for the bound at the current global
+    # parameters, "estimate" for the bound at the global parameters before the pass or an estimate
+    # from minibatches, "none" if the difference is no bound.
     bound_kind: str = "estimate"
     # Size of the last step of the statistics, from 0 to 1.
     learning_rate: float = 1.0
@@ -193,8 +193,8 @@ class Stream:
     of rows, its statistics and entropies, and makes *moves*, such as births, which add components.
     """
 
-    # A weight of rows. If ``counts_rows``, it is the weight of the rows of the stream so far.
-    # Otherwise it is the assumed weight of the whole stream.
+    # Weight of the rows of the stream so far if ``counts_rows``; otherwise the assumed weight of
+    # the whole stream.
     n_rows: float
     # Whether the weight of new rows is added to ``n_rows``.
     counts_rows: bool
@@ -220,7 +220,7 @@ class Stream:
     def count_rows(self, weight: float) -> float:
         """Count new rows of this weight; return the weight to which a step scales their statistics.
 
-        The result is ``total_samples``, or ``n_rows`` after the count if ``total_samples`` is None.
+        The result is ``total_samples`` or, if this is None, ``n_rows`` after the count.
         """
         if self.counts_rows:
             self.n_rows += weight

@@ -23,7 +23,7 @@ class Memo(Protocol):
     @property
     def entropy(self) -> Array: ...
     # (K, K): entry (a, b), for a < b, is the entropy in nats that is lost if components a and b
-    # become one; NaN where this loss is not known. The array is None if no loss is known.
+    # are merged; NaN where this loss is not known. The array is None if no loss is known.
     @property
     def merge_entropy_loss(self) -> Array | None: ...
     # Sum of the weights of the rows.
@@ -93,7 +93,7 @@ class MovableState(SampledState, Protocol):
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Give the rows of component b to component a, a < b, and leave b empty.
 
-        The entropies that further merges with a would lose are then unknown. Their entries in
+        The losses of entropy by further merges with a are then unknown. Their entries in
         ``merge_entropy_loss`` become NaN or, if ``bounded``, upper bounds of the losses.
         """
 

@@ -3,13 +3,13 @@
 An *engine* is an algorithm of inference, which makes the passes of a fit. A model is conditionally
 conjugate: with global variables beta, the *globals*, and the local variables z of a row x,
 
-    E_q[log p(x, z | beta)] = <S, E_q[t(beta)]> + a local term.
+    E_q[log p(x, z | beta)] = <S, E_q[t(beta)]> + a term without beta.
 
 Here t(beta) are the sufficient statistics of q(beta), and S are the expected statistics of the row,
 which depend on x and q(z). With S summed over all rows, q(beta) has the natural parameters
-``lam = prior + S``, so that an engine does arithmetic on S. The globals may consist of several
-*blocks*, such as the weights and the parameters of the components. Each block has an exponential
-family and an array of statistics.
+``lam = prior + S``: to update q(beta), an engine only adds and scales statistics. The globals may
+consist of several *blocks*, such as the weights and the parameters of the components. Each block
+has an exponential family and an array of statistics.
 
 A *local step* optimises q(z) of a batch of rows. It does not depend on q(beta) itself, only on the
 numbers ``global_params``: ``E_q[t(beta)]`` in mean-field inference, or ``t(beta)`` with beta drawn
@@ -45,8 +45,8 @@ class LocalResult:
     # The statistics S: weighted sums over the rows, not multiplied by the inverse temperature; None
     # if not requested.
     stats: Stats | None
-    # (n,), float64: part of the tempered bound of each row in nats: the inverse temperature times
-    # the energy, plus the entropy of q(z). It is not multiplied by the weight of the row.
+    # (n,), float64: ``inv_temp * energy + entropy`` of each row in nats, the local part of the
+    # tempered bound, with the entropy of q(z). It is not multiplied by the weight of the row.
     bound: Array
     # (n,), float64: energy ``E_q[log p(x, z | beta)]`` of each row in nats, not multiplied by the
     # inverse temperature; None if not requested.
@@ -74,15 +74,15 @@ class LocalResult:
 class RowBatch:
     """A batch of rows, prepared for local steps."""
 
-    # (n, D): array or CSR matrix; a view of the data if the rows are consecutive.
+    # (n, D): array or CSR matrix; a view of the data if their rows are consecutive.
     X: Any
     # (n,): weights of the rows.
     weights: Array
     # (n,): indices of the rows in the data.
     rows: IndexArray
     # (n, J): components with which the local step compares each row; -1 stands for a component that
-    # was removed. If ``candidates`` is None or has the shape (n, 0), each row is compared with all
-    # components. With the shape (n, 0), the result also has candidates for the next local step.
+    # was removed. None and the shape (n, 0) stand for all components; the shape (n, 0) also
+    # requests candidates for the next local step.
     candidates: IndexArray | None = field(default=None, kw_only=True)
     # (n, ...): initial value for the local step of each row; NaN or None stands for the default.
     row_starts: Array | None = field(default=None, kw_only=True)
@@ -113,9 +113,9 @@ class BatchScope(NamedTuple):
     """The part of the globals that the local step of a batch needs."""
 
     # (A,): columns of the data that occur in the batch, such as the words of its documents, in
-    # ascending order; None if the globals of all columns are needed. If a model sets ``active``,
-    # its ``global_params`` must have a method ``select_words(positions)``, which returns the
-    # ``global_params`` of the columns ``active[positions]``.
+    # ascending order; None if the globals of all columns are needed. If it is not None, the method
+    # ``select_words(positions)`` of ``global_params`` must return the ``global_params`` of the
+    # columns ``active[positions]``.
     active: IndexArray | None = None
     # Whether values of the batch are missing.
     has_missing: bool = False
@@ -206,9 +206,9 @@ class Model(Protocol):
         """Prepare the rows of X with the indices ``rows`` for local steps; return them as a batch.
 
         ``weights`` (n,) are the weights of these rows. The batch is a dataclass such as
-        :class:`RowBatch`. It must have the attributes ``weights``, ``rows``, and ``lengths``, the
-        number of units of data of each row. It also has ``row_starts`` if the local step of a row
-        begins where the last local step of the same row ended.
+        :class:`RowBatch`, with the attributes ``weights``, ``rows``, and ``lengths``, the number of
+        units of data of each row. It also has ``row_starts`` if the local step of a row begins
+        where the last local step of the same row ended.
         """
 
     def scope(self, batch: Any) -> BatchScope:
@@ -255,9 +255,9 @@ class Model(Protocol):
     def prior_step(self, rho: float, share: float) -> float:
         """Return the size of a step of the statistics from which priors are learned.
 
-        Stochastic inference moves the mean of :meth:`prior_statistics` towards the mean of a
-        minibatch by this size, and the statistics S by the size ``rho``. ``share`` is the share of
-        the minibatch in the weight of the data.
+        Stochastic inference moves the statistics S by the step size ``rho``, and the mean of
+        :meth:`prior_statistics` by the returned step size, towards their values in a minibatch.
+        ``share`` is the share of the minibatch in the weight of the data.
         """
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
@@ -352,8 +352,8 @@ class Memoizable(Model, Protocol):
     def collapsed_energy(self, stats: Stats) -> float:
         """Return the maximum over q(beta) of energy minus ``KL(q(beta) || p(beta))``, in nats.
 
-        The energy belongs to rows with the statistics ``stats``. If the bound depends on the order
-        of the components, return the maximum over all orders.
+        The energy is the energy of all rows with the statistics ``stats``. If the bound depends on
+        the order of the components, return the maximum over all orders.
         """
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
@@ -486,9 +486,10 @@ class Collapsible(Model, Protocol):
     A local step draws each local variable given all others. Its ``global_params`` hold the
     statistics of all rows. If an earlier local step has drawn the local variables of a batch, the
     ``row_starts`` of the batch are the earlier draws, and the statistics in the result are the
-    change since the earlier step. Batches have ``nbytes``, their size in bytes. The sum of
-    :meth:`prior_statistics` has an additional entry, from which :meth:`with_most_probable_priors`
-    learns.
+    change since the earlier step.
+
+    Batches have ``nbytes``, their size in bytes. The sum of :meth:`prior_statistics` has an
+    additional last entry, from which :meth:`with_most_probable_priors` learns.
     """
 
     def counts_given_others(self, stats: RunningStats, batch: Any, seed: int) -> Any:
@@ -502,8 +503,8 @@ class Collapsible(Model, Protocol):
     ) -> Self:
         """Return the model with priors under which the drawn local variables are more probable.
 
-        ``prior_stats`` and ``stats`` are as in :meth:`with_learned_priors`. If ``slowly``, the
-        priors make smaller steps, because the statistics still change a lot.
+        ``prior_stats`` and ``stats`` are as in :meth:`with_learned_priors`. The priors make smaller
+        steps if ``slowly``, which is for statistics that still change a lot.
         """
 
 
@@ -537,7 +538,7 @@ class Requirement(NamedTuple):
     # The engine, move or policy, as the subject of the sentence of an error, such as "A birth".
     subject: str
     capability: Capability
-    # Remedy for a model without the capability, as a sentence.
+    # What the user can do if the model lacks the capability, as a sentence.
     remedy: str
 
 

@@ -34,8 +34,7 @@ class MoveRecord:
     n_iter: int
     # "birth", "merge", "delete", "refresh", "superposition" or "split-merge".
     move: str
-    # Indices of the components that the proposal concerns, in the order of the components when the
-    # proposal was made.
+    # Indices of the components that the proposal concerns, when the proposal was made.
     target: str
     # Description of the proposed change.
     tried: str
@@ -45,8 +44,8 @@ class MoveRecord:
     # proposal was accepted.
     accepted: int
     # Rise of the bound in nats; negative if the bound would have fallen, NaN if the rise was not
-    # computed. In memoized inference, the gain of an accepted proposal is the rise of the exact
-    # bound. In engines without memos, the gain is an estimate from a sample of the rows.
+    # computed. For an accepted proposal of memoized inference, it is the rise of the exact bound.
+    # In engines without memos, it is an estimate from a sample of the rows.
     gain: float
     # The reason why the proposal was accepted or rejected, as a sentence.
     reason: str
@@ -65,8 +64,8 @@ class MoveTools(Protocol):
     # several threads, and returns the list of the results.
     @property
     def run(self) -> Run: ...
-    # In a stream, the field ``n_judged`` of `skvt.contracts.Stream`: the number of rows among which
-    # births were tried before, or None.
+    # In a stream, the number of rows among which births were tried before, or None: the field
+    # ``n_judged`` of `skvt.contracts.Stream`.
     @property
     def n_judged(self) -> int | None: ...
 

@@ -57,9 +57,9 @@ class FitPlan:
         mean marginal energy, and the marginal energies of the rows of a sample. With
         ``every_row=True``, the sample consists of all rows.
     planned_passes : float or None
-        Expected number of passes if the fit may stop on convergence, because ``n_passes`` is then
-        only a limit. A policy anneals over a share of the smaller of ``planned_passes`` and
-        ``n_passes``. None stands for ``n_passes``.
+        Expected number of passes if the fit may stop on convergence, so that ``n_passes`` is only a
+        limit. A policy anneals over a share of the smaller of ``planned_passes`` and ``n_passes``.
+        None stands for ``n_passes``.
     knows_total : bool
         Whether the number of rows of a stream is known. All rows of the stream then count as a
         pass.
@@ -82,7 +82,7 @@ class FitPlan:
         """
         expected = self.n_passes if self.planned_passes is None else self.planned_passes
         n_hot = share * min(expected, self.n_passes) if n_hot_passes is None else n_hot_passes
-        # The first limit holds for two or more passes, the second for a single pass.
+        # The first limit holds for two or more passes, and the second for a single pass.
         return min(n_hot, max(self.n_passes - 1.0, 0.5 * self.n_passes))
 
 
@@ -127,8 +127,8 @@ class TemperaturePolicy(BaseEstimator):
     ) -> None:  # fmt: skip
         """Raise ValueError unless the value of the parameter ``name`` is legal.
 
-        Legal values are finite numbers, or integers if ``integral``, in the range [low, high]. The
-        range is (low, high] if ``low_open``.
+        Legal values are finite numbers, or integers if ``integral``, in the range
+        [lowest, highest], or (lowest, highest] if ``low_open``.
         """
         value = getattr(self, name)
         number_type = int | np.integer if integral else Real
@@ -169,8 +169,8 @@ class Energies(Protocol):
     def marginal_energy(self) -> Array | None: ...
 
 
-# The dataclass makes no __init__: it would set all fields to the defaults of this class, and so
-# hide the defaults that a subclass declares as class attributes.
+# The dataclass must have no __init__, which would set all fields to the defaults of this class, and
+# so hide the defaults that a subclass declares as class attributes.
 @in_files("temperature.RunningPolicy")
 @dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:

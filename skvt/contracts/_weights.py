@@ -39,8 +39,8 @@ class Weights(Protocol):
     def log_weights(self, t: Array) -> Array:
         """Return ``log w_k`` for values ``t`` of the sufficient statistics of the family.
 
-        The result has an entry for each of the K components. Further entries, for components
-        without rows, may follow. ``log w_k`` is linear in t, so that the result for ``E[t]`` is
+        The first K entries of the result are those of the K components; entries for components
+        without rows may follow. ``log w_k`` is linear in t, so that the result for ``E[t]`` is
         ``E[log w_k]``.
         """
 
@@ -61,9 +61,10 @@ class Weights(Protocol):
         """
 
     def order(self, counts: Array) -> IndexArray:
-        """Return the indices (K,) of the components in the order of largest :meth:`log_evidence`.
+        """Return the order of the components for which :meth:`log_evidence` is largest.
 
-        Components with equal counts keep their order.
+        The result (K,) has the indices of the components. Components with equal counts keep their
+        order.
         """
 
 
