@@ -113,9 +113,9 @@ class Dirichlet:
         total_eta = float(distinct_eta @ counts)
         log_mean, slope = np.empty((2, len(powers)))
         for m, b in enumerate(powers):
-            # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), with the beta function B. The factor
-            # Gamma(b) for a = eta_d cancels the factor for a = sum eta. Differences of gammaln
-            # would lose the digits of a large concentration.
+            # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), with the beta function B. The factors
+            # Gamma(b) for a = eta_d and a = sum eta cancel. Differences of gammaln would lose the
+            # digits of a large concentration.
             log_terms = np.log(counts) - betaln(distinct_eta, b)
             log_mean[m] = logsumexp(log_terms + betaln(total_eta, b))
             weights = np.exp(log_terms - logsumexp(log_terms))
@@ -173,9 +173,11 @@ class Dirichlet:
         The counts n (D,) of events in a sequence of draws have a Polya distribution, also called
         Dirichlet-multinomial. ``mean_log`` (D,) is the mean of ``digamma(eta + n) -
         digamma(sum(eta + n))`` over the sequences, and ``mean_digamma_total`` is the mean of
-        ``digamma(sum(eta + n))``. Expectation-maximisation, with :meth:`fit` in each step, would
-        take very long to lower the entry of an event that is never drawn, because the inverse of
-        the entry would grow only linearly with the number of steps.
+        ``digamma(sum(eta + n))``.
+
+        Expectation-maximisation, with :meth:`fit` in each step, would lower the entry of an event
+        that is never drawn very slowly: the inverse of the entry would grow linearly with the
+        number of steps.
         """
         numerator = mean_log + mean_digamma_total - digamma(eta)
         denominator = mean_digamma_total - float(digamma(eta.sum()))

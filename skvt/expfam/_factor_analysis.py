@@ -66,8 +66,8 @@ from skvt.expfam._normal_wishart import NormalWishart, get_m_kappa_nu, join_mome
 from skvt.typing import Array, IndexArray
 
 _LOG_2 = np.log(2.0)
-# The search for the maximum of the bound ends if a step raises the bound by less than this, in nats
-# per row. A step updates the columns of loadings and the noise.
+# A step updates the columns of loadings and the noise. Steps end if a step raises the bound by less
+# than this number of nats per row.
 _TOLERANCE = 1e-6
 # The same limit in trials of priors, for which an approximate bound is enough.
 _TRIAL_TOLERANCE = 1e-4
@@ -81,8 +81,8 @@ _RIDGE = 1e-10
 # Number of directions, in addition to the directions of the factors, in which the next step looks
 # for factors.
 _EXTRA_DIRECTIONS = 4
-# A direction counts as dependent on other directions if the share of its squared length outside the
-# span of the others is less than this.
+# A direction counts as dependent on other directions if less than this share of its squared length
+# is outside their span.
 _MIN_INDEPENDENT_SHARE = 1e-24
 # With at least this number of columns of data, three things change to save time: only the first and
 # last steps look for factors among all directions, the scatter of few rows is factorised, and the
@@ -191,23 +191,23 @@ class FactorAnalysis:
         D, cache = len(self._standard_prior["scale_inverse"]), self._cache
         keys = [member[: 2 + D].tobytes() for member in members]
         # A cached entry is a pair of natural parameters and q. It belongs to the member only if all
-        # natural parameters agree.
+        # natural parameters agree. ``uncached`` has the numbers of the other members.
         cached = [cache.get(key) for key in keys]
-        new = [
+        uncached = [
             k for k, entry in enumerate(cached)
             if entry is None or not np.array_equal(entry[0], members[k])
         ]  # fmt: skip
         best_of_member = {k: entry[1] for k, entry in enumerate(cached) if entry is not None}
-        if new:
+        if uncached:
             initial = self.initial_factors
             if initial is not None:
-                initial = Factors(*(array[new] for array in initial))
-            best_of_new = self._find_best_factors(members[new], initial).split()
-            best_of_member.update(zip(new, best_of_new, strict=True))
-        # Cache all new members except those of at most one row, whose q is found very fast. The
+                initial = Factors(*(array[uncached] for array in initial))
+            best_of_uncached = self._find_best_factors(members[uncached], initial).split()
+            best_of_member.update(zip(uncached, best_of_uncached, strict=True))
+        # Cache these members, except members of at most one row, whose q is computed very fast. The
         # prior, which has no rows, is cached. Each row adds 1 to the second natural parameter.
         n_rows = members[:, 1] - self.prior[1]
-        for k in new:
+        for k in uncached:
             if not 0.0 < n_rows[k] <= 1.0:
                 cache[keys[k]] = members[k].copy(), best_of_member[k]
         # Remove the oldest members.
@@ -395,8 +395,8 @@ def _factorise_scatter(scatter: Array, max_rank: int) -> Array:
     """Return F (D, p) with ``F F' = scatter``.
 
     If F needed more than ``max_rank`` columns, return a matrix without columns. The algorithm is
-    Cholesky's with pivots. The next pivot is the column of data of whose scatter the columns of F
-    so far leave the largest share unexplained.
+    Cholesky's with pivots. The next pivot is the column of data with the largest share of its
+    scatter that the columns of F so far do not explain.
     """
     D = scatter.shape[0]
     # ``factor_rows`` is the transpose of F, whose rows are contiguous. ``residual`` is a row of the
@@ -433,9 +433,9 @@ def _start_noise(
 ) -> None:  # fmt: skip
     """Set each rate (D,) to half the scatter of the column given the others, after shrinkage.
 
-    The scatter of the columns given the others is 1 / diag(S^-1). The matrix S is the scatter R
-    (D, D), of which a share is replaced by its diagonal, plus 2 diag(b0). ``scatter_root`` is a
-    matrix F (D, p) with F F' = R, or has no columns.
+    The scatter of the columns given the others is 1 / diag(S^-1), where
+    ``S = (1 - share) R + share diag(R) + 2 diag(b0)`` with the scatter R (D, D). ``scatter_root``
+    is a matrix F (D, p) with F F' = R, or has no columns.
     """
     D, rank = scatter_root.shape
     share = min(
@@ -471,10 +471,10 @@ def _start_noise(
 
 @jit_inlined
 def _compute_factor_gain(eigenvalue: float, n_plus_1: float, D: int, gain_constant: float) -> float:
-    """Return log 2 plus the nats that a column of loadings of this eigenvalue adds.
+    """Return what a column of loadings of this eigenvalue adds to the bound, without ``-log 2``.
 
-    The log 2 cancels the term -log 2 of the contribution to the bound, which is due to the prior of
-    the rank.
+    The term ``-log 2`` is due to the prior of the rank. The column raises the bound if the result,
+    in nats, is larger than log 2.
     """
     log_ratio = log(n_plus_1 / eigenvalue)
     return 0.5 * (eigenvalue - n_plus_1) + 0.5 * (n_plus_1 + D) * log_ratio + gain_constant
@@ -768,8 +768,8 @@ def _maximise_bounds(
                         loadings[k, d, column] = new_loadings[d, column]
                 for column in range(member_rank):
                     variances[k, column] = new_variances[column]
-            # A step can fail by its acceleration, or because the basis lacks a factor. Comparisons
-            # are written with ``not``, so that they are also true if ``gain`` is NaN.
+            # Acceleration, or a basis that lacks a factor, can make a step fail. Comparisons are
+            # written with ``not``, so that they are also true if ``gain`` is NaN.
             has_failed = not gain > 0.0 and (
                 is_accelerated or (basis_size > 0 and gain < -min_gain)
             )

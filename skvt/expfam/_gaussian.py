@@ -19,14 +19,14 @@ class MeanPrecision(NamedTuple):
     precision: Array
 
 
-def join(*parts: ArrayLike) -> Array:
+def join(*values: ArrayLike) -> Array:
     """Concatenate arrays (..., n_i) along the last axis in float64; leading axes are broadcast."""
-    arrays = [np.asarray(part, dtype=np.float64) for part in parts]
-    leading_shapes = {part.shape[:-1] for part in arrays}
+    arrays = [np.asarray(value, dtype=np.float64) for value in values]
+    leading_shapes = {array.shape[:-1] for array in arrays}
     # Broadcast only if shapes differ, because broadcasting takes longer than all other lines.
     if len(leading_shapes) > 1:
         leading_shape = np.broadcast_shapes(*leading_shapes)
-        arrays = [np.broadcast_to(part, leading_shape + part.shape[-1:]) for part in arrays]
+        arrays = [np.broadcast_to(array, leading_shape + array.shape[-1:]) for array in arrays]
     return np.concatenate(arrays, axis=-1)
 
 

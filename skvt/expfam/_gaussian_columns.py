@@ -21,9 +21,9 @@ LOG_2PI = np.log(2.0 * np.pi)
 class GaussianColumns:
     """Distribution of matrices mu (K, D) with independent columns ``mu_d ~ N(m_d, Lambda_d^-1)``.
 
-    The columns share one precision matrix Lambda (K, K), or each column has a separate matrix
-    Lambda_d. P, the number of matrices, is thus 1 or D. The natural parameter consists of the upper
-    triangles of the P matrices, followed by the entries of h (K, D), row by row. Column d of h is
+    There are P precision matrices (K, K): one matrix Lambda for all columns, P = 1, or a matrix
+    Lambda_d for each column, P = D. The natural parameter consists of the upper triangles of the P
+    matrices, followed by the entries of h (K, D), row by row. Column d of h is
     ``h_d = Lambda_d m_d``. An observation ``y ~ N(z' mu, 1)`` adds z z' to the matrices and z y' to
     h.
     """

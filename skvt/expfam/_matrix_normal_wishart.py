@@ -164,7 +164,7 @@ class MatrixNormalWishart:
         It is -inf if Lambda is not symmetric and positive definite.
         """
         M_transposed, V, marginal = self.split(eta)
-        B, precision = (np.asarray(part, np.float64) for part in x)
+        B, precision = (np.asarray(values, np.float64) for values in x)
         # t is the sufficient statistic of the Wishart, whose first entry is log|Lambda| / 2.
         t, is_legal = compute_statistic(precision)
         deviation = B - np.swapaxes(M_transposed, -1, -2)

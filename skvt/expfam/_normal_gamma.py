@@ -109,9 +109,9 @@ class NormalGamma:
         ``mean`` is (..., D), and ``mean_precision`` is (..., D), or (..., 1) if it is equal for all
         columns.
         """
-        m, kappa = (np.asarray(part, dtype=np.float64) for part in (mean, mean_precision))
+        m, kappa = (np.asarray(values, dtype=np.float64) for values in (mean, mean_precision))
         m, kappa = np.broadcast_arrays(m, kappa)
-        a, b = (np.asarray(part, dtype=np.float64)[..., None] for part in (shape, rate))
+        a, b = (np.asarray(values, dtype=np.float64)[..., None] for values in (shape, rate))
         log_precision_part = 2.0 * (a - 1.0) + m.shape[-1]
         precision_part = 2.0 * b + (kappa * m**2).sum(axis=-1, keepdims=True)
         return join(log_precision_part, precision_part, kappa * m, kappa)
@@ -141,7 +141,7 @@ class NormalGamma:
     def log_density(eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
         """Return the log density at ``x = (mu, tau)`` in nats, shape (...); -inf if tau <= 0."""
         m, kappa, a, b = _split(eta)
-        mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
+        mean, precision = (np.asarray(values, dtype=np.float64) for values in x)
         is_legal = precision > 0.0
         log_precision = np.log(np.where(is_legal, precision, 1.0))
         square = (kappa * (mean - m) ** 2).sum(axis=-1)

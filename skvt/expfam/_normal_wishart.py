@@ -127,7 +127,8 @@ class NormalWishart:
         scale_inverse: ArrayLike,
     ) -> Array:  # fmt: skip
         """Return natural parameters (..., 2 + D + D (D + 1) / 2); leading axes broadcast."""
-        m, scale_inverse = (np.asarray(part, dtype=np.float64) for part in (mean, scale_inverse))
+        m = np.asarray(mean, dtype=np.float64)
+        scale_inverse = np.asarray(scale_inverse, dtype=np.float64)
         kappa = np.asarray(mean_precision, dtype=np.float64)[..., None]
         nu = np.asarray(degrees_of_freedom, dtype=np.float64)[..., None]
         triangle = pack(scale_inverse) + kappa * pack_outer(m)
@@ -165,7 +166,7 @@ class NormalWishart:
         It is -inf if Lambda is not symmetric and positive definite.
         """
         kappa, m, marginal = split_parameters(eta)
-        mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
+        mean, precision = (np.asarray(values, dtype=np.float64) for values in x)
         # t is the sufficient statistic of the Wishart, whose first entry is log|Lambda| / 2.
         t, is_legal = compute_statistic(precision)
         deviation = mean - m

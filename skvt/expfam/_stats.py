@@ -1,8 +1,8 @@
 """Expected sufficient statistics, and their arithmetic: sums, multiples, exponential averages.
 
-The global parameters of a model consist of blocks. A block has the parameters of one kind, for
-example of all topics, or of all mixture components. A :class:`Stats` has one array for each block,
-and :class:`RunningStats` has the statistics of a fit. The natural parameters of the posterior q are
+The global parameters of a model consist of blocks: a block has, for example, the parameters of all
+topics, or of all mixture components. A :class:`Stats` has one array for each block, and
+:class:`RunningStats` has the statistics of a fit. The natural parameters of the posterior q are
 ``lam = prior + statistics``, so that inference needs only the operations of this module.
 """
 
@@ -27,9 +27,8 @@ _MIN_SCALE = 1e-6
 _MAX_SUM_ERROR = 1e-3
 # Number of rows of a task, which a thread adds at a time.
 _ROWS_PER_TASK = np.int64(64)
-# The *marks* of an array are a bitmap of the entries that may be other than zero, by which sparse
-# arrays are read fast. A mark is an integer with a bit for each of this number of successive
-# columns of a row.
+# Sparse arrays are read fast by their *marks*, a bitmap of the entries that may be other than zero.
+# A mark is an integer with a bit for each of this number of successive columns of a row.
 _COLUMNS_PER_MARK = 64
 # The CSR matrix of an array is kept if at most this share of its entries is not zero.
 _MAX_DENSITY_KEPT = 0.1
@@ -72,25 +71,25 @@ def are_float_arrays(arrays: Iterable[Any], shapes: Sequence[tuple[int, ...]]) -
     return have_shapes and all(array.dtype.kind == "f" for array in arrays)
 
 
-def sum_stats(parts: Sequence[Stats]) -> Stats:
-    """Return the sum of the parts, with all rows that any part has.
+def sum_stats(terms: Sequence[Stats]) -> Stats:
+    """Return the sum of the terms, with all rows that any term has.
 
-    The parts are added in their order. Several parts must have no ``columns``.
+    The terms are added in their order. Unless there is a single term, no term may have ``columns``.
     """
-    if len(parts) == 1:
-        return parts[0]
-    if parts[0].rows is None:
-        # All parts have all rows.
-        blocks = zip(*(part.arrays for part in parts), strict=True)
+    if len(terms) == 1:
+        return terms[0]
+    if terms[0].rows is None:
+        # Each term has all rows.
+        blocks = zip(*(term.arrays for term in terms), strict=True)
         return Stats(tuple(sum(arrays[1:], arrays[0]) for arrays in blocks))
-    rows_of_parts = [part.rows for part in parts if part.rows is not None]
-    rows = np.unique(np.concatenate(rows_of_parts))
-    totals = [np.zeros((rows.size, *array.shape[1:]), array.dtype) for array in parts[0].arrays]
-    for part, rows_of_part in zip(parts, rows_of_parts, strict=True):
-        positions = np.searchsorted(rows, rows_of_part)
-        for total, array in zip(totals, part.arrays, strict=True):
+    rows_of_terms = [term.rows for term in terms if term.rows is not None]
+    rows = np.unique(np.concatenate(rows_of_terms))
+    totals = [np.zeros((rows.size, *array.shape[1:]), array.dtype) for array in terms[0].arrays]
+    for term, rows_of_term in zip(terms, rows_of_terms, strict=True):
+        positions = np.searchsorted(rows, rows_of_term)
+        for total, array in zip(totals, term.arrays, strict=True):
             total[positions] += array
-    return Stats(tuple(totals), rows.astype(rows_of_parts[0].dtype))
+    return Stats(tuple(totals), rows.astype(rows_of_terms[0].dtype))
 
 
 @jit
@@ -204,8 +203,7 @@ class RunningStats:
     scale: float
     # Sum of S over the rows of each block: a number for each column.
     sums: tuple[Array | float, ...]
-    # If this object is a draft, the arrays of the object from which it was drafted, see
-    # :meth:`draft`.
+    # In a draft, the arrays of the object from which it was drafted, see :meth:`draft`.
     _spare: _Spare | None = field(default=None, metadata=_PROCESS_ONLY)
     # Number of writes to the arrays so far. In a view, the number of writes before it was made.
     _version: int = field(default=0, metadata=_PROCESS_ONLY)
@@ -220,8 +218,8 @@ class RunningStats:
     # The last result of :meth:`as_csr`; None if it had many entries, or if the arrays have been
     # written to since.
     _csr: Any = field(default=None, metadata=_PROCESS_ONLY)
-    # A pair of the function with its arguments, and of the result, of the last call of
-    # :meth:`derived`; None if S has changed since.
+    # The arguments of the last call of :meth:`derived`, and its result; None if S has changed
+    # since.
     _derived: tuple[tuple[Any, ...], Any] | None = field(default=None, metadata=_PROCESS_ONLY)
 
     def __init__(self, arrays: Iterable[Array]) -> None:
@@ -242,13 +240,13 @@ class RunningStats:
     def __setstate__(self, state: dict[str, Any]) -> None:
         rows = state.get("_rows")
         if rows is not None:
-            shapes, parts = state["_arrays"]
+            shapes, pickled = state["_arrays"]
             # Other rows are zeros, which take no memory as long as they are not read.
             state["_arrays"] = tuple(
-                np.zeros(shape, part.dtype) for shape, part in zip(shapes, parts, strict=True)
+                np.zeros(shape, values.dtype) for shape, values in zip(shapes, pickled, strict=True)
             )
-            for array, part in zip(state["_arrays"], parts, strict=True):
-                array[rows] = part
+            for array, values in zip(state["_arrays"], pickled, strict=True):
+                array[rows] = values
         vars(self).update(state)
 
     def _get_state_without_caches(self) -> dict[str, Any]:
@@ -419,8 +417,8 @@ class RunningStats:
         sums = []
         for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):
             multiplier = array.dtype.type(factor / self.scale)
-            # ``column_sums`` becomes the sum of ``addend`` over rows. Only the addends of matrices
-            # can be restricted to rows or entries.
+            # ``column_sums`` is the sum of ``addend`` over rows. Only for a matrix can ``addend``
+            # have some of the rows or entries.
             if array.ndim != 2:
                 array += multiplier * addend
                 column_sums = addend.sum(axis=0, dtype=np.float64)
@@ -511,8 +509,8 @@ class RunningStats:
         """
         if rows is None or self._owner is not None:
             return self.copy()
-        # Take the spare arrays by removing the attribute. This is atomic, so that two threads
-        # cannot both get them.
+        # Remove the attribute, which is atomic, so that two threads cannot both take the spare
+        # arrays.
         spare = self.__dict__.pop("_spare", None)
         copy = self._copy_shallowly()
         is_free = spare is not None and spare.owner() is None
@@ -532,8 +530,8 @@ class RunningStats:
     @classmethod
     def zeros_like(cls, other: "Stats | RunningStats") -> Self:
         """Return the statistics of no data, in the shapes of ``other``."""
-        # Pass arrays without rows to __init__, because it reads the arrays to sum them. Arrays of
-        # zeros take no memory until they are read.
+        # Arrays of zeros take no memory until they are read. Pass arrays without rows to __init__,
+        # because it reads its arrays to sum them.
         zeros = cls(np.zeros((0, *array.shape[1:]), array.dtype) for array in other.arrays)
         zeros._arrays = tuple(np.zeros(array.shape, array.dtype) for array in other.arrays)
         if len(zeros._arrays) == 1 and zeros._arrays[0].ndim == 2:

@@ -135,7 +135,7 @@ class TiedNormalWishart:
         ``x`` has means (..., K, D) and precisions (..., K, D, D). All terms are -inf if the
         precisions of the K members differ, or are not symmetric and positive definite.
         """
-        mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
+        mean, precision = (np.asarray(values, dtype=np.float64) for values in x)
         log_densities = NormalWishart.log_density(self.with_shared_globals(eta), (mean, precision))
         # The log density of each normal-Wishart includes the whole log density of Lambda, but each
         # term only a K-th of it. Subtract the surplus.

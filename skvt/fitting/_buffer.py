@@ -63,10 +63,10 @@ class Gathered:
 
         No rows are gathered if the call has an id and more than ``_MAX_ROWS_OF_CALL`` rows.
         Otherwise the rows of the call are added to the rows of earlier calls, and replace the rows
-        of an earlier call with the same id. In two cases the rows of earlier calls are dropped, so
-        that the result has only the rows of this call: if only this call, or only the earlier
-        calls, have ids; and if this call, or all earlier calls together, have at least
-        ``_ROWS_OF_BATCH`` rows.
+        of an earlier call with the same id. The rows of earlier calls are dropped in two cases:
+
+        - Only this call, or only the earlier calls, have ids.
+        - This call, or the earlier calls together, have at least ``_ROWS_OF_BATCH`` rows.
 
         Parameters
         ----------
@@ -125,7 +125,7 @@ class Gathered:
             return self
         kept_rows_of_calls = self.rows_of_calls
         removed_rows = kept_rows_of_calls.pop(batch_id)
-        # If no call is left, only the empty array is concatenated.
+        # The empty array is needed if no call is left.
         kept_rows = np.concatenate([np.empty(0, np.intp), *kept_rows_of_calls.values()])
         calls = {name: rows.size for name, rows in kept_rows_of_calls.items()}
         # Births have not been tried among the rows that replace the removed rows.
@@ -137,8 +137,7 @@ class Gathered:
     def rows_of_calls(self):
         """Positions of the rows of each call, by id; empty for calls without ids."""
         ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
-        # The last part that ``split`` returns has the rows after the last call. ``zip`` leaves it
-        # out.
+        # ``zip`` leaves out the last array that ``split`` returns, the rows after the last call.
         return dict(zip(self.calls, np.split(np.arange(self.weights.size), ends), strict=False))
 
     @property
@@ -182,8 +181,8 @@ class Gathered:
     def find_n_judged(self, keys):
         """Return ``n_judged`` if births can wait for rows of later calls, otherwise None.
 
-        Births cannot wait if the batch is complete, and if the first batch of the stream has
-        reached a milestone since births were last tried: see ``_MILESTONES``. ``keys`` are the keys
+        Births cannot wait if the batch is complete, or if it is the first batch of the stream and
+        has reached one of the ``_MILESTONES`` since births were last tried. ``keys`` are the keys
         of all memos of the stream.
         """
         is_first_batch = keys <= self.memo_keys

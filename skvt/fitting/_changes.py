@@ -14,10 +14,9 @@ FREE_TO_CHANGE = frozenset(
 def copy_parameters(estimator):
     """Return the values of the parameters by name, for a comparison with later values.
 
-    Two kinds of values are copied, so that the comparison also finds changes in place: values of
-    parameters that must not change within a stream, that is, between calls of ``partial_fit``, and
-    values that are estimators. Other values are not copied, since their arrays may be as large as
-    the data.
+    A value is copied, so that the comparison also finds changes in place, if it is an estimator or
+    must not change within a stream, that is, between calls of ``partial_fit``. Other values are not
+    copied, since their arrays may be as large as the data.
     """
     return {
         name: _copy(value)
@@ -68,14 +67,14 @@ def find_changes(estimator, fitted):
 def _copy(value):
     """Copy the lists, tuples, estimators and arrays in the value of a parameter.
 
-    Other objects, such as selectors of columns, are not copied. A copy of them may be unequal to
+    Other objects, such as selectors of columns, are not copied, because a copy may be unequal to
     the original, and would seem to be a change.
     """
     if isinstance(value, list | tuple):
         return type(value)(map(_copy, value))
     if isinstance(value, BaseEstimator):
         parameters = value.get_params(deep=False)
-        return type(value)(**{name: _copy(item) for name, item in parameters.items()})
+        return type(value)(**{name: _copy(nested) for name, nested in parameters.items()})
     return value.copy() if isinstance(value, np.ndarray) else value
 
 

@@ -65,7 +65,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     use_labels = False
     # Under metadata routing, ``score`` takes the weights that a search passes, unless the user
     # requests otherwise. Without this default, scikit-learn 1.9 scores pipelines as NaN, and a
-    # search over a single estimator raises an error.
+    # search over a single estimator fails.
     __metadata_request__score = {"sample_weight": True}
     # Names of the methods after which the bound is not known, for the error message of ``elbo_``.
     _methods_without_bound = "partial_fit"
@@ -87,8 +87,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     @classmethod
     @cache
     def _get_param_names(cls):
-        # The result is cached, because scikit-learn inspects the signature in each call. This
-        # takes a millisecond.
+        # The result is cached, because scikit-learn inspects the signature for a millisecond in
+        # each call.
         return super()._get_param_names()
 
     # --------------------------------------------------- methods that subclasses override
@@ -232,12 +232,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         A move is made only if the exact bound rises. Births are tried among the rows of a batch;
         calls of fewer than 500 rows are gathered to batches of at least 500 rows. Births are tried
         when a batch is complete and whenever it has grown by half. Births of a mixture wait for
-        more rows if the new rows of a component are like its other rows. Components of a mixture
-        are merged by the memos of all batches. Two topics are merged only if no other batch has
-        both, as is the case with topics just added. A topic is deleted only if no other batch has
-        it, and new topics may replace all such topics. Other moves need the rows of all batches,
-        and only ``fit`` makes them. Priors, categories and everything else that ``fit`` takes from
-        the data are taken from the first rows.
+        more rows if the new rows of a component are like its other rows.
+
+        Components of a mixture are merged by the memos of all batches. Two topics are merged only
+        if no other batch has both, as is the case with topics just added. A topic is deleted only
+        if no other batch has it, and new topics may replace all such topics. Other moves need the
+        rows of all batches, and only ``fit`` makes them.
+
+        Priors, categories and everything else that ``fit`` takes from the data are taken from the
+        first rows.
         """
         return self._partial_fit(X, y, sample_weight, batch_id)
 
@@ -360,8 +363,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._reader_class.accepts_missing
         tags.input_tags.sparse = self._reader_class.accepts_sparse
-        # Two attributes of readers serve as signs. Only readers of counts, which must not be
-        # negative, have ``adds_up``. Only readers of tables, which may have texts, need a scan.
+        # ``adds_up`` is true for readers of counts, which must not be negative, and ``needs_scan``
+        # for readers of tables, which may have texts.
         tags.input_tags.positive_only = self._reader_class.adds_up
         tags.input_tags.string = tags.input_tags.categorical = self._reader_class.needs_scan
         if tags.transformer_tags is not None:
@@ -456,14 +459,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 f"names must be {n_features} strings, one for each column of X, {example}. Got an "
                 f"array of shape {names.shape} instead."
             )
-        wrong = [name for name in names if not isinstance(name, str)]
-        if wrong:
-            raise ValueError(f"names must be strings, {example}. Got {wrong[0]!r} instead.")
+        not_strings = [name for name in names if not isinstance(name, str)]
+        if not_strings:
+            raise ValueError(f"names must be strings, {example}. Got {not_strings[0]!r} instead.")
         if len(set(names)) < len(names):
-            name = max(names, key=names.tolist().count)
+            repeated = max(names, key=names.tolist().count)
             raise ValueError(
-                f"names must be distinct. Got {name!r} {names.tolist().count(name)} times; an "
-                "AnnData has distinct names after adata.var_names_make_unique()."
+                f"names must be distinct. Got {repeated!r} {names.tolist().count(repeated)} times; "
+                "an AnnData has distinct names after adata.var_names_make_unique()."
             )
         # Change ``_fitted`` itself, because the shown fit lacks the background of a mixture.
         words = np.array(list(map(str, names)), dtype=object)

@@ -306,8 +306,9 @@ class Fit:
         component, or if the start ended above T = 1.
         """
         model, state = best.model, best.state
-        has_several = model.size(best.stats) > 1
-        if plan.last_step is None or not (has_several and best.policy.at_unit_temperature):
+        has_several_components = model.size(best.stats) > 1
+        is_possible = has_several_components and best.policy.at_unit_temperature
+        if plan.last_step is None or not is_possible:
             return best
         plan.last_step(model, state, plan.data, self.workers)
         elbo = float(self._evaluate_bound(model, state, plan.data))
@@ -347,8 +348,8 @@ class Fit:
 def _renumber(move_log, n_moves, n_before):
     """Return the log of moves with pass numbers that also count the passes of earlier fits.
 
-    The number ``n_before`` of passes of earlier fits is added to the numbers of the records of this
-    start. The first ``n_moves`` records are older, and already have such numbers.
+    ``n_before``, the number of passes of earlier fits, is added to the pass numbers of the records
+    of this start. The first ``n_moves`` records are older, and already have the final numbers.
     """
     return move_log[:n_moves] + [
         replace(record, n_iter=n_before + record.n_iter) for record in move_log[n_moves:]

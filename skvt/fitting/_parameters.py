@@ -104,8 +104,8 @@ def estimator(cls):
     cls._fixed_in_streams = [name for name in rules if _MARKS & set(rules[name])]
     cls = with_shared_texts(cls)
     # In the signature, the parameters of base classes come first. Sort all parameters in the order
-    # of the entries of the docstring. An entry begins with one or more names of parameters. The
-    # position -1 keeps ``self`` first, which has no entry.
+    # of the docstring, whose entries begin with one or more names of parameters. The position -1
+    # keeps ``self`` first, which has no entry.
     entry_labels = re.findall(r"^(\w[\w, ]*) : ", cls.__doc__ or "", re.MULTILINE)
     positions = {name: i for i, name in enumerate(", ".join(entry_labels).split(", "))}
     signature = inspect.signature(cls.__init__)

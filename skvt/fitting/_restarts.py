@@ -29,8 +29,7 @@ class Start:
     # Position in the start, such as the number of passes made.
     position: Position = field(default_factory=Position)
     # Number of records in the log of moves that are older than this fit, or than its interruption.
-    # Their pass numbers already count the passes of earlier fits. The pass numbers of later records
-    # must be raised by these passes.
+    # Their pass numbers already count the passes of earlier fits; later records do not.
     n_moves: int = 0
 
 

@@ -41,9 +41,9 @@ class CallRows:
         """X and y for callbacks; y consists of zeros if the caller passed None."""
         if self.y is not None:
             return self.passed_X, self.y
-        # ScoringMonitor of scikit-learn 1.9 computes no scores without a target, even if the scorer
-        # ignores the target. The zeros stand for a target. Rows in chunks are counted after they
-        # were read, so that rows of weight 0 do not count.
+        # The zeros stand for a target, without which ScoringMonitor of scikit-learn 1.9 computes no
+        # scores, even if the scorer ignores the target. The number of rows in chunks is known only
+        # after reading, without rows of weight 0.
         n_rows = self.X.shape[0] if get_chunk_sizes(self.X).size else np.shape(self.passed_X)[0]
         return self.passed_X, np.zeros(n_rows)
 

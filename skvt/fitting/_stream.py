@@ -83,8 +83,8 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     if estimator._gathers_small_calls(before):
         memos = {} if before is None else before.memos
         gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
-    # The stream begins, or it begins anew: a new model of the gathered rows replaces the fit if
-    # these are all rows so far.
+    # The first call begins the stream. A later call begins it anew if all rows so far are gathered:
+    # a new model of the gathered rows can then replace the fit.
     begins_stream = before is None
     if not begins_stream:
         shown_fit = estimator._get_shown_fit(before)
@@ -93,12 +93,11 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     # no rows of earlier calls are gathered.
     if gathered is not None and (begins_stream or gathered.is_due or gathered.is_new):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
-    # Begin a stream, or copy the fit so far, so that the fit ``before`` does not change.
     if begins_stream:
         fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)
     else:
-        # Copy only the statistics that the steps of this call can change, and leave out results of
-        # earlier calls.
+        # Copy the fit, so that ``before`` does not change. Copy only the statistics that the steps
+        # of this call can change, and leave out results of earlier calls.
         results = dict.fromkeys(("elbo", "joins", "labels", "component_classes", "seen"))
         fitted = before.draft(before.model.touched_columns(X), **results)
     start_time = time.perf_counter()
@@ -112,8 +111,8 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     if not begins_stream:
         if labels is not None:
             model, X = labels.add_class_column(fitted.model, X, weights)
-            # Without memos, the statistics represent all rows of the stream. Therefore scale the
-            # statistics of the labelled rows of this call to the weight of the stream.
+            # Without memos, the statistics represent the whole stream. Scale the statistics of the
+            # labelled rows of this call to its weight.
             scale = 1.0 if fitted.memos else fitted.n_rows / weights.sum()
             state = labels.add_to_components(fitted.state, model, X, weights, scale)
             fitted = replace(fitted, model=model, state=state)

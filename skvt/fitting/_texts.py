@@ -297,7 +297,7 @@ _ENTRY = re.compile(r"^(\S.*?) : (.*)\n((?:    .*\n|\n(?=    ))+)", re.MULTILINE
 # The group of a match is the list of labels, separated by commas, in a line of another docstring.
 _LINE = re.compile(r"^ *\.\. shared: (.*)$", re.MULTILINE)
 # The type and the text of each entry by its label, such as "moves (memoized)".
-_ENTRIES = {label: (kind, text) for label, kind, text in _ENTRY.findall(__doc__ or "")}
+_ENTRIES = {label: (type_, text) for label, type_, text in _ENTRY.findall(__doc__ or "")}
 
 
 def with_shared_texts(cls):
@@ -309,15 +309,15 @@ def with_shared_texts(cls):
 
     def make_entry(label):
         """Return the entry of a label, with the default value if the entry is of a parameter."""
-        kind, text = _ENTRIES[label]
+        type_, text = _ENTRIES[label]
         # Remove the mark "(memoized)", "(topics)" or "(factors)".
         names = re.sub(r" \(\w+\)$", "", label).replace(" & ", ", ")
         first_name = names.partition(",")[0]
         if first_name in parameters:
             # Write "auto" and 1e-3 as the docstrings of other parameters do.
             default = repr(parameters[first_name].default).replace("'", '"').replace("e-0", "e-")
-            kind = f"{kind}, default={default}"
-        return f"{names} : {kind}\n{text}"
+            type_ = f"{type_}, default={default}"
+        return f"{names} : {type_}\n{text}"
 
     def make_entries(line):
         """Return the entries of the labels of a line, which is a match of _LINE."""

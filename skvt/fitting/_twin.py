@@ -30,8 +30,8 @@ def all_or_nothing(method):
         except np.linalg.LinAlgError as error:
             raise out_of_range_error(error) from error
         twin_attributes = vars(twin)
-        # Keep attributes of the estimator that callbacks have set during the call. Drop attributes
-        # that the method has deleted from the twin.
+        # Callbacks may have set attributes of the estimator during the call; keep them. Drop the
+        # attributes that the method has deleted from the twin.
         kept = {name: value for name, value in vars(self).items()
                 if name in twin_attributes or name not in old_attributes}  # fmt: skip
         new = {name: value for name, value in twin_attributes.items()
