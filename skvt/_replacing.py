@@ -26,10 +26,11 @@ PARTIAL_SUFFIX = ".partial"
 def open_replacement(path):
     """Open a binary file that replaces the file at ``path`` when the ``with`` block has ended.
 
-    The replacement is atomic: an interruption leaves the previous file. Several threads and
-    processes can write to the same path at the same time, because each writes to a partial file of
-    another name. The file of the writer that ends last remains. The permissions of the previous
-    file are kept. If ``path`` is a link, the file to which it refers is replaced.
+    The replacement is atomic: an interruption leaves the previous file. Its permissions are kept.
+    If ``path`` is a link, the file to which it refers is replaced.
+
+    Several threads and processes can write to the same path at the same time, because each writes
+    to a separate partial file. The file of the writer that ends last remains.
     """
     path = Path(os.path.realpath(path))
     if not path.parent.is_dir():
@@ -80,8 +81,8 @@ def make_partial_path(path):
 def remove_partials(path):
     """Remove partial files of ``path`` that killed processes have left.
 
-    Files of running writers are not removed. A writer holds a lock, except in the moment between
-    the creation of its file and the lock, when the file is empty. Empty files are therefore kept.
+    Files of running writers, which hold a lock, are not removed. Empty files are not removed
+    either, because a writer creates an empty file a moment before it gets the lock.
     """
     path = Path(os.path.realpath(path))
     for partial_path in path.parent.glob(f"{glob.escape(path.name)}.*{PARTIAL_SUFFIX}"):

@@ -15,9 +15,9 @@ from threading import Event, Thread
 
 # Seconds without a line after which the stage is reported.
 MAX_SILENCE = 10.0
-# The watcher looks at the clock at intervals of this share of MAX_SILENCE.
+# The thread that watches for silences looks at the clock at intervals of this share of MAX_SILENCE.
 _SHARE_OF_SILENCE = 0.05
-# Minimum of these intervals in seconds, so that the watcher does not occupy a processor.
+# Shortest interval in seconds, so that the thread does not occupy a processor.
 _SHORTEST_WAIT = 0.001
 LOGGER = logging.getLogger("skvt")
 
@@ -49,13 +49,13 @@ class _Progress:
         The method returns when the fit has ended. A stage is reported at most once, even if further
         silences follow.
         """
-        # Start time of the stage that this method has reported last. It identifies the stage.
+        # Start time of the stage that was reported last, by which the stage is identified.
         reported_start = None
         while not self.has_ended.wait(max(_SHARE_OF_SILENCE * MAX_SILENCE, _SHORTEST_WAIT)):
             now = time.monotonic()
             if now - self.last_line_time >= MAX_SILENCE and self.stage_start_time != reported_start:
                 reported_start = self.stage_start_time
-                # `report` cannot set this time, because _PROGRESS is not set in this thread.
+                # `report` does not set this time, because _PROGRESS is None in this thread.
                 self.last_line_time = now
                 duration = now - self.stage_start_time
                 report(f"{self.stage}, for {duration:.0f} s", printed=self.prints_lines)

@@ -97,8 +97,7 @@ class Checkpoint:
             return False
         self._n_passes += 1
         if self._n_passes % self.every == 0:
-            # Before the first write there is no file at the path. Another process may also remove
-            # it.
+            # The path has no file before the first write, or if another process has removed it.
             with suppress(FileNotFoundError):
                 self._keep_previous()
             save(fitted_estimator, self.path)
@@ -122,6 +121,6 @@ class Checkpoint:
             # The file system has no links.
             shutil.copy2(path, temporary_path)
         os.replace(temporary_path, previous_path)
-        # os.replace does nothing if both names are links to the same file, which they are if a
-        # process was killed between os.replace and `save`. The temporary name then remains.
+        # The temporary name remains if a process was killed earlier between os.replace and `save`:
+        # both names are then links to the same file, for which os.replace does nothing.
         temporary_path.unlink(missing_ok=True)

@@ -54,8 +54,8 @@ class Registration(NamedTuple):
     cls: type
     # Names of the fields that may hold NaN.
     nan: tuple[str, ...] = ()
-    # For an estimator, the allowed classes of the parts of its fit, the attribute ``_fitted``, by
-    # the path of the part, such as "model.weights".
+    # For an estimator, the allowed classes of objects in its attribute ``_fitted``, by the path of
+    # the object, such as "model.weights".
     fitted: Mapping[str, tuple[type, ...]] = {}
     # Names of further attributes that a fitted estimator must have.
     attributes: tuple[str, ...] = ()
@@ -151,8 +151,8 @@ def _follows_rule(value: Any, rule: str, lengths: dict[str, int]) -> bool:
 def _has_shape(shape: Sequence[int], expected: list[str], lengths: dict[str, int]) -> bool:
     """Return whether the lengths of a shape are as expected, such as ["d", "2+t"].
 
-    If an expected length is a single name that is not in ``lengths``, add the name with the length
-    that the shape has.
+    A single name that is not in ``lengths`` stands for any length: it is added to ``lengths`` with
+    the length in the shape.
     """
     if len(shape) != len(expected):
         return False

@@ -11,15 +11,15 @@ from skvt._stages import are_lines_reported, begin_stage, report, take_notes
 class FitMonitor:
     """Reporter of each pass to scikit-learn's callbacks and, if requested, to the terminal.
 
+    For each pass, the loop of passes calls :meth:`begin_pass`, appends an entry to ``history``,
+    sets the attribute ``position``, and calls :meth:`end_pass`.
+
     ``context`` is scikit-learn's task of the fit, and ``callback_data`` are X and y for callbacks.
     ``take_snapshot(model, state, position)`` returns the attributes of an estimator whose fit has
     stopped at this position, for callbacks that need them. ``start`` tells where the fit begins:
-    its ``position`` is the number of passes made so far with the last exact bound, and its
-    ``n_moves`` the number of earlier records of moves.
-
-    For each pass, the loop of passes calls :meth:`begin_pass`, appends an entry to ``history``,
-    sets the attribute ``position``, and calls :meth:`end_pass`. ``name`` precedes each line; it is
-    the name of the start if there are several.
+    its ``position`` has the number of passes made so far and the last exact bound, and its
+    ``n_moves`` is the number of earlier records of moves. ``name`` precedes each line; it is the
+    name of the start if there are several.
     """
 
     def __init__(self, estimator, context, callback_data, take_snapshot, history, start, name):
@@ -47,8 +47,8 @@ class FitMonitor:
         """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit."""
         entry = self.history[-1]
         if _is_line_due(self._estimator, entry):
-            # The line has the bound, or the objective if the bound is NaN, because structured
-            # inference evaluates the bound only on request.
+            # The line has the objective if the bound is NaN, as in structured inference, which
+            # evaluates the bound only on request.
             name = "objective" if np.isnan(entry.elbo) else "elbo"
             perplexity_text = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
             records = state.move_log[self._n_reported_moves :]
@@ -82,7 +82,7 @@ def _join_results(entry, records):
     """Return the end of a line: components, moves, notes, temperature and seconds."""
     moves = "".join(f"{text}, " for text in _describe_moves(records))
     notes = "".join(f"{note}, " for note in dict.fromkeys(take_notes()))
-    # The temperature is printed with three decimals. It is left out if they would show 1.000.
+    # Leave out a temperature that three decimals would show as 1.000.
     is_hot = abs(entry.temperature - 1.0) >= 0.0005
     temperature = f"temperature {entry.temperature:.3f}, " if is_hot else ""
     return f"{entry.n_components} components, {moves}{notes}{temperature}{entry.seconds:.1f} s"

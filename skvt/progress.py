@@ -38,9 +38,9 @@ RULES: dict[str, Callable[..., bool]] = {
 class ResumableMixin:
     """Base of engines and moves that keep data from one pass to the next."""
 
-    # Types of the attributes that are kept, by name. Files are checked by these types. Attributes
-    # that are needed only within a pass or that follow from the parameters are not kept. A type may
-    # be ``Annotated`` with the name of one of the `RULES`.
+    # Types of the attributes that are kept, by name; files are checked by these types. A type may
+    # be ``Annotated`` with the name of one of the `RULES`. Attributes that are needed only within a
+    # pass, or that follow from the parameters, are not kept.
     kept_attributes: ClassVar[Mapping[str, Any]] = {}
     # Names of attributes that are sequences of other ResumableMixin objects.
     kept_parts: ClassVar[frozenset[str]] = frozenset()
@@ -49,7 +49,8 @@ class ResumableMixin:
         """Return copies of the attributes that are kept, by name, and the progress of all parts."""
         values = {name: deepcopy(getattr(self, name)) for name in self.kept_attributes}
         parts = {
-            name: [part.get_progress() for part in getattr(self, name)] for name in self.kept_parts
+            name: [resumable.get_progress() for resumable in getattr(self, name)]
+            for name in self.kept_parts
         }
         return values | parts
 
@@ -63,7 +64,7 @@ class ResumableMixin:
             )
         for name, value in progress.items():
             if name in self.kept_parts:
-                for part, part_progress in zip(getattr(self, name), value, strict=True):
-                    part.set_progress(part_progress)
+                for resumable, part_progress in zip(getattr(self, name), value, strict=True):
+                    resumable.set_progress(part_progress)
             else:
                 setattr(self, name, value)

@@ -1,10 +1,10 @@
 """Functions of all rows of a data set, in memory or in chunks.
 
 Rows are an array or a CSR matrix in memory, or chunks that are loaded where they are used. The
-functions with the decorator ``singledispatch`` are for rows in memory; :mod:`skvt.inference`
-registers their versions for :class:`~skvt.inference.Chunks`. Only :func:`get_design_and_allowed`
-has no such version, because chunks have no covariates. The number of rows is n, and the number of
-columns is D.
+functions with the decorator ``singledispatch`` are for rows in memory. :mod:`skvt.inference`
+registers their versions for :class:`~skvt.inference.Chunks`, except of
+:func:`get_design_and_allowed`, because chunks have no covariates. The number of rows is n, and the
+number of columns is D.
 """
 
 from collections.abc import Callable, Sequence
@@ -114,11 +114,11 @@ def dense(X: Any) -> Any:
     return X.toarray() if sp.issparse(X) else X
 
 
-def stack_rows(parts: Sequence[Any]) -> Any:
-    """Concatenate rows: return a CSR array if any part is sparse, else an array."""
-    if any(map(sp.issparse, parts)):
-        return sp.vstack([sp.csr_array(part) for part in parts], format="csr")
-    return np.concatenate(parts)
+def stack_rows(arrays: Sequence[Any]) -> Any:
+    """Concatenate the rows of arrays; return a CSR array if any of them is sparse."""
+    if any(map(sp.issparse, arrays)):
+        return sp.vstack([sp.csr_array(array) for array in arrays], format="csr")
+    return np.concatenate(arrays)
 
 
 def without_missing(X: Any) -> tuple[Any, Any]:

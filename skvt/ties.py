@@ -1,12 +1,14 @@
 """Choices among floating-point numbers that rounding cannot flip.
 
-The order of additions in BLAS depends on the processor. Numbers that are equal in exact arithmetic,
-such as the weights of components with equally many rows or the bounds of two symmetric changes,
-therefore differ in their last digits, with a sign that depends on the machine. Plain comparisons of
-such numbers would give other labels, other moves or another optimum on another machine. In the
-functions of this module, numbers that differ by less than a relative tolerance are tied, and ties
-go to the first candidate. Callers list their candidates in an order that does not depend on the
-processor: the order of creation of components, or of columns.
+Numbers that are equal in exact arithmetic, such as the weights of components with equally many rows
+or the bounds of two symmetric changes, differ in their last digits after rounding. The sign of the
+difference depends on the machine, because the order of additions in BLAS depends on the processor.
+Plain comparisons of such numbers would give other labels, other moves or another optimum on another
+machine.
+
+In the functions of this module, numbers that differ by less than a relative tolerance are tied, and
+ties go to the first candidate. Callers list their candidates in an order that does not depend on
+the processor: the order of creation of components, or of columns.
 """
 
 from math import isfinite
@@ -68,15 +70,15 @@ def first_of_order(values: ArrayLike, number: int, *, dtype: DTypeLike | None = 
         return stable_order(values, dtype=dtype)
     doubles = values.astype(np.float64)
     rtol = _get_rtol(dtype, values.dtype)
-    # Choose all values that are at most ``limit`` or tied with it. Then let ``limit`` be the
-    # largest chosen value, and repeat this until it stays the same.
+    # Select all values that are at most ``limit`` or tied with it. Raise ``limit`` to the largest
+    # selected value, and repeat until no further value is tied.
     limit = np.partition(doubles, number - 1)[number - 1]
     previous_limit = None
     while limit != previous_limit:
-        chosen = np.flatnonzero(~_exceeds(doubles, limit, 0.0, rtol))
+        selected = np.flatnonzero(~_exceeds(doubles, limit, 0.0, rtol))
         previous_limit = limit
-        limit = doubles[chosen].max()
-    return chosen[stable_order(values[chosen], dtype=dtype)[:number]]
+        limit = doubles[selected].max()
+    return selected[stable_order(values[selected], dtype=dtype)[:number]]
 
 
 def stable_argmax(

@@ -195,7 +195,7 @@ class SharesGlobals(Protocol):
     def with_shared_globals(self, lam: Array) -> Array:
         """Return ``lam``, in which the shared global parameters have their posterior of all rows.
 
-        Predictions and descriptions need this form. It differs from the argument only if components
+        Predictions and descriptions need the result, which differs from ``lam`` only if components
         share global parameters.
         """
 

@@ -4,8 +4,8 @@ Pass by pass, an engine turns statistics of rows into a posterior q(beta) of the
 beta of a model. The local variables z_n of a row x_n have the posterior q(z_n). After each pass the
 engine returns a :class:`PassResult` to the loop over the passes, `skvt.inference.fit_loop`.
 
-The attribute ``requires`` of an engine declares the capabilities that it needs of a model. They are
-checked before a fit begins. A :class:`StreamEngine` serves ``partial_fit``. A *stream* is a
+The attribute ``requires`` of an engine declares the capabilities that it needs of a model, which
+are checked before a fit begins. A :class:`StreamEngine` serves ``partial_fit``. A *stream* is a
 sequence of calls of ``partial_fit``, and :class:`Stream` describes one of these calls.
 """
 
@@ -206,9 +206,9 @@ class Stream:
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     tries_moves: bool = True
-    # Births were tried before on this number of rows at the beginning of the batch. They are tried
-    # again only from components whose later rows differ from these rows. None if births do not
-    # wait for rows of later calls.
+    # Number of rows, at the beginning of the batch, on which births were tried before. Births are
+    # tried again only from components whose later rows differ from these rows. None if births do
+    # not wait for rows of later calls.
     n_judged: int | None = None
     # Id of an earlier batch, which the rows of this call join after their local step. None if the
     # rows stay a separate batch.

@@ -54,8 +54,8 @@ class LocalResult:
     # (n, ...): parameters of q(z) of each row, such as responsibilities (n, K). A CSR matrix if
     # rows are compared only with their ``candidates``.
     q: Array
-    # (n,), float64: energy of each row in nats at T = 1, with z summed out. Local variables that
-    # the model cannot sum out have their expected values. It is None if not requested.
+    # (n,), float64: energy of each row in nats at T = 1, with z summed out; local variables that
+    # the model cannot sum out have their expected values. None if not requested.
     marginal_energy: Array | None = None
     # (n, ...): initial value for the next local step of each row; None if the model always begins
     # local steps anew.
@@ -133,8 +133,8 @@ class RowSource(Protocol):
     # Number of rows N.
     @property
     def n_rows(self) -> int: ...
-    # Weight of the data set that these rows represent. It is larger than the sum of ``weights`` if
-    # the rows are a sample.
+    # Weight of the data set that these rows represent, which is larger than the sum of ``weights``
+    # if the rows are a sample.
     @property
     def total(self) -> float: ...
 

@@ -1,10 +1,10 @@
 """The contract of a move, which changes the components of a model if the bound rises.
 
-:class:`Move` is the base of moves of memoized inference. This kind of inference keeps a *memo* of
-each batch of rows: the statistics and entropies after the last local step of the batch. The memos
-give the exact bound of all rows, by which a move decides whether to accept a *proposal*, that is, a
-possible change. :class:`SampledMove` is the protocol of moves of other engines, which decide by a
-sample of the rows. This module also defines the tools and the records of moves.
+:class:`Move` is the base of moves of memoized inference, which keeps a *memo* of each batch of
+rows: the statistics and entropies after the last local step of the batch. The memos give the exact
+bound of all rows, by which a move decides whether to accept a *proposal*, that is, a possible
+change. :class:`SampledMove` is the protocol of moves of other engines, which decide by a sample of
+the rows. The module also defines the tools and the records of moves.
 
 An engine calls the methods of a :class:`Move` in this order. Before a pass it calls ``begin``, and
 for each batch of the pass ``make_observer`` and, after the local step, the observer and

@@ -52,9 +52,9 @@ class FitPlan:
         Total weight of the units of data: of the tokens of a corpus, otherwise of the rows.
     pilot : callable
         Function that makes a short fit for policies that learn temperatures from energies.
-        ``pilot(replication)`` fits the model in at most a single pass over the data at T = 1, and
-        counts each row ``replication`` times. It returns two results in nats per unit of data: the
-        mean marginal energy, and the marginal energies of the rows of a sample. With
+        ``pilot(replication)`` fits the model in at most a single pass over the data at T = 1, with
+        each row counted ``replication`` times. The results, in nats per unit of data, are the mean
+        marginal energy, and the marginal energies of the rows of a sample. With
         ``every_row=True``, the sample consists of all rows.
     planned_passes : float or None
         Expected number of passes if the fit may stop on convergence, so that ``n_passes`` is only a
@@ -77,8 +77,8 @@ class FitPlan:
         """Return the number of passes above T = 1, which need not be a whole number.
 
         The number is ``n_hot_passes`` or, if this is None, the fraction ``share`` of the expected
-        number of passes. It is limited so that the last pass of the fit, or the second half of its
-        only pass, is at T = 1.
+        number of passes. A limit keeps the last pass of the fit, or the second half of its only
+        pass, at T = 1.
         """
         expected = self.n_passes if self.planned_passes is None else self.planned_passes
         n_hot = share * min(expected, self.n_passes) if n_hot_passes is None else n_hot_passes

@@ -148,11 +148,11 @@ class FactorAnalysis:
 
     A member has the natural parameters of a :class:`~skvt.expfam.NormalWishart`, and a row of data
     adds the same statistics to them. The log-normaliser is the maximum over q of the bound of the
-    log evidence of the rows that were added to the prior. The expectation is the gradient of the
-    log-normaliser. It has the entries of the expectation of a normal-Wishart, with two differences:
-    ``E[log|Lambda|]`` is replaced by a bound, and E[Lambda] is replaced by the corresponding matrix
-    in the bound of ``E[log p(x)]``, see :func:`compute_expected_precision`. Energies, evidences and
-    divergences follow from the log-normaliser and the expectation as in any family. The class
+    log evidence of the rows that were added to the prior. The expectation, the gradient of the
+    log-normaliser, has the form of the expectation of a normal-Wishart, with two differences: a
+    bound takes the place of ``E[log|Lambda|]``, and the corresponding matrix in the bound of
+    ``E[log p(x)]``, see :func:`compute_expected_precision`, takes the place of E[Lambda]. Energies,
+    evidences and divergences follow from the log-normaliser and the expectation as in any family.
     :class:`~skvt.expfam.Family` documents the methods that all families have.
     """
 
@@ -712,10 +712,12 @@ def _maximise_bounds(
     Each step finds the best factors for the present noise, and the best noise given these factors,
     which is called the target of the step. Anderson's acceleration combines the last targets to the
     next noise. If this lowers the bound, the next noise is the target of the best step so far
-    instead, which never lowers the bound. Steps look for factors among the directions that the step
-    before has returned. They look among all directions if there are none, as in a first step
-    without initial loadings. With many columns of data, the last step is also among all directions,
-    unless :func:`_has_all_factors` shows that there are no other factors.
+    instead, which never lowers the bound.
+
+    Steps look for factors among the directions that the step before has returned, or among all
+    directions without these, as in a first step without initial loadings. With many columns of
+    data, the last step also looks among all directions, unless :func:`_has_all_factors` shows that
+    no other factors exist.
     """
     D, max_rank = loadings.shape[1:]
     log_rate, target, step, best_target = np.empty(D), np.empty(D), np.empty(D), np.empty(D)

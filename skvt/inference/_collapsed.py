@@ -157,8 +157,8 @@ class CollapsedInference(WithoutMemosMixin, ResumableMixin):
     def _add_to_sums(self, stats: Stats, batch_number: int, is_change: bool) -> None:
         """Add the statistics of a batch, or their change in this pass, to the sums.
 
-        Statistics stay the same in later passes until they change. They are therefore multiplied by
-        the number of averaged passes from this pass on, and later passes add only changes.
+        Statistics count in each averaged pass until they change. The addend is therefore multiplied
+        by the number of averaged passes from this pass on, so that later passes add only changes.
         ``batch_number`` is the number of the batch in the pass.
         """
         n_averaged_from_now = min(self._n_passes - self._pass, self._n_averaged)

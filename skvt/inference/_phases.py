@@ -76,7 +76,7 @@ def make_polish_phase(
     """Return a phase of structured inference at T = 1, which follows ``n_passes`` passes.
 
     The mean-field local steps of earlier passes make the topic proportions of documents, and
-    therefore topics, too sparse. This phase makes the local steps of ``view(model)`` at the mean of
+    therefore topics, too sparse. The phase makes the local steps of ``view(model)`` at the mean of
     the global parameters. ``rate`` is the schedule of step sizes, which counts steps from the
     beginning of the phase. See :class:`Phase` for ``view`` and ``restore``.
     """

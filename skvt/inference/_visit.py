@@ -206,9 +206,9 @@ def make_memo(
 def weight_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
     """Return the batch with the weights of the rows multiplied by their inverse temperatures.
 
-    ``inv_temp`` (n,) has the inverse temperatures of the rows. They are divided by their weighted
-    mean, so that the total weight stays the same. If ``inv_temp`` is a float, it is the inverse
-    temperature of all rows, and the result is the batch itself.
+    The inverse temperatures ``inv_temp`` (n,) are divided by their weighted mean, so that the total
+    weight stays the same. If ``inv_temp`` is a float, the inverse temperature of all rows, the
+    result is the batch itself.
     """
     if np.ndim(inv_temp) == 0:
         return batch

@@ -21,17 +21,15 @@ DOCUMENT_NAME = "model.json"
 _DTYPE_KINDS = "biufU"
 # Sizes in bytes of the real numbers that files hold.
 REAL_SIZES = 4, 8
-# Number of elements of an array that are processed at a time. Copies of parts take the place of a
-# copy of the whole array.
+# Number of elements of an array that are processed at a time, so that no copy of a whole array is
+# needed.
 PART_SIZE = 2**17
-# Loading a file of n bytes may take _MEMORY_PER_FILE_BYTE * n + _MEMORY_OF_ANY_FILE bytes of
-# memory.
+# Loading a file of n bytes may take ``_MEMORY_PER_FILE_BYTE * n + _MEMORY_OF_ANY_FILE`` bytes.
 _MEMORY_PER_FILE_BYTE = 10
 _MEMORY_OF_ANY_FILE = 2**23
-# The memory of the Python objects that a JSON text becomes is estimated from counts of characters
-# before the text is parsed, so that a text that would take too much memory is never parsed. Each
-# occurrence of a character adds the number of bytes in this dict, for the object, list, entry or
-# string that the character begins or separates.
+# The memory of a parsed JSON text is estimated from counts of its characters, so that a text that
+# would take too much memory is never parsed. Each occurrence of a character adds the number of
+# bytes in this dict, for the object, list, entry or string that the character begins or separates.
 _BYTES_PER_CHARACTER = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
 # Numbers add the smaller of two estimates: 32 bytes for each comma, because commas separate
 # numbers, or 7 bytes for each digit.
@@ -79,8 +77,8 @@ def compute_max_memory(size):
 def check_document_memory(text, size):
     """Raise FileError if the JSON ``text`` of a file of ``size`` bytes takes too much memory."""
     n_digits = sum(map(text.count, "0123456789"))
-    # The text is in memory as bytes and as a string, which takes 1 byte per character if all are
-    # ASCII, and up to 4 otherwise.
+    # The text is in memory as bytes and as a string. A string takes 1 byte per character if all
+    # characters are ASCII, and up to 4 otherwise.
     memory = (2 if text.isascii() else 5) * len(text)
     memory += sum(text.count(letter) * n_bytes for letter, n_bytes in _BYTES_PER_CHARACTER.items())
     memory += min(_BYTES_PER_COMMA * text.count(","), _BYTES_PER_DIGIT * n_digits)
@@ -165,8 +163,8 @@ class Archive:
 def _read_array(member, size, as_double):
     """Read an array in NumPy's format from a member of ``size`` bytes, the header included.
 
-    NumPy's function ``read_array`` is not used, because it allocates an array of the size in the
-    header before it can find that the member is smaller.
+    NumPy's function ``read_array`` is not used, because it allocates an array of the size that the
+    header states, even if the member is smaller.
     """
     is_version_1 = npy.read_magic(member) == (1, 0)
     read_header = npy.read_array_header_1_0 if is_version_1 else npy.read_array_header_2_0
@@ -187,13 +185,13 @@ def _read_array(member, size, as_double):
         )
     array = np.empty(shape, np.float64 if as_double else dtype, "F" if fortran_order else "C")
     flat_array = array.reshape(-1, order="A")
-    # Each part is read into a buffer of the stored type and then converted, so that there is never
-    # a second copy of the whole array.
+    # Read some elements at a time into a buffer of the stored type, from which they are converted,
+    # so that the whole array is never copied.
     for start in range(0, n_elements, PART_SIZE):
-        part = np.empty(min(PART_SIZE, n_elements - start), dtype)
-        if part.nbytes and member.readinto(memoryview(part.view(np.uint8))) != part.nbytes:
+        buffer = np.empty(min(PART_SIZE, n_elements - start), dtype)
+        if buffer.nbytes and member.readinto(memoryview(buffer.view(np.uint8))) != buffer.nbytes:
             raise FileError(f"An array of shape {shape} ends before its last value.")
-        flat_array[start : start + PART_SIZE] = part
+        flat_array[start : start + PART_SIZE] = buffer
     if member.read(1):
         raise FileError(f"An array of shape {shape} has further values after its last one.")
     return array

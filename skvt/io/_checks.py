@@ -47,8 +47,8 @@ def check_estimator(estimator, max_bytes):
     # The regression of the prior of documents on their covariates.
     regression = getattr(model, "regression", None)
     if covariates is None:
-        # Without covariates, a regression is legal only if documents have allowed topics. It then
-        # has an intercept, which is in group 0, and nothing else.
+        # Without covariates, a regression is legal only if documents have allowed topics, and only
+        # if an intercept, which is in group 0, is its only coefficient.
         regression_is_legal = regression is None or (
             model.topic_groups is not None and np.array_equal(regression.groups, [0])
         )
@@ -88,8 +88,8 @@ def _check_fitted(fitted, estimator, max_bytes):
     shapes = _get_statistics_shapes(model, K, state.stats)
     _check_statistics(fitted, estimator, K, shapes)
     _check_state(fitted, K, shapes, max_bytes)
-    # All shapes are legal here, so that the posterior can be computed. ``plain_stats`` are the
-    # statistics that count each row once.
+    # The posterior can be computed, because the checks above found all shapes legal.
+    # ``plain_stats`` are the statistics that count each row once.
     is_proper = all(_iterate_posterior_checks(model, state.plain_stats))
     _require(is_proper, "The parameters of the posterior are not those of a distribution.")
     # If a mixture has a background component, attributes and predictions show the fit without this
@@ -98,7 +98,7 @@ def _check_fitted(fitted, estimator, max_bytes):
     n_shown_components = _count_components(shown_fit.model, shown_fit.stats)
     check_fields(fitted.joins, n_features, n_shown_components)
     smallest_label = 0 if shown_fit is fitted else -1
-    # Legal labels are smallest_label, ..., n_shown - 1. Shift them, so that they begin at 0.
+    # Legal labels are smallest_label, ..., n_shown_components - 1. Shift them to begin at 0.
     n_legal_labels = n_shown_components - smallest_label
     _require(
         fitted.labels is None or are_indices_below(fitted.labels - smallest_label, n_legal_labels),
@@ -144,8 +144,8 @@ def _check_statistics(fitted, estimator, K, shapes):
         state.stats.are_legal(shapes),
         f"The statistics must have the shapes {shapes} and the sums that are stored with them.",
     )
-    # ``start`` has the initial values that the user passed: None, topics, or statistics of any
-    # number of components, which `are_like` ignores.
+    # ``start`` has the initial values that the user passed: None, topics, or statistics, whose
+    # number of components `are_like` ignores.
     start = getattr(model, "start", None)
     start_is_legal = not hasattr(start, "arrays") or are_like(start.arrays, shapes)
     # ``initial`` has statistics of K components, which represent rows before their first visit, or
@@ -306,9 +306,9 @@ def _check_list_of_parts(name, parts, rule_arguments):
     """Raise FileError unless ``parts`` is a list of legal dicts of attributes.
 
     An interrupted fit keeps such a dict for each engine, for each step after a pass, and for each
-    move. ``name`` is the name of the list in the error. ``rule_arguments`` are the arguments that
-    the functions in `RULES` take after the value that they check: the shapes of the statistics, K,
-    and the number of full steps, which may be a fraction.
+    move. ``name`` is the name of the list in the error. ``rule_arguments`` are the arguments of the
+    functions in `RULES` after the checked value: the shapes of the statistics, K, and the number of
+    full steps, which may be a fraction.
     """
     _require(
         conforms(parts, list[dict]),
@@ -321,8 +321,8 @@ def _check_list_of_parts(name, parts, rule_arguments):
 def _check_kept_values(values, rule_arguments):
     """Raise FileError unless a subclass of `ResumableMixin` may keep ``values``.
 
-    This is a dict of the values of attributes by name. A file does not name the class, so
-    that any subclass with attributes of the same names and types will do.
+    ``values`` has the values of attributes by name. A file does not name their class, so that any
+    subclass with attributes of the same names and types is accepted.
     """
     matching_classes = (
         cls for cls in _iterate_subclasses(ResumableMixin) if _may_keep(cls, values, rule_arguments)

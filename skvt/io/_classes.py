@@ -59,7 +59,7 @@ def register(prefix, *classes):
     ----------
     prefix : str
         The classes get the names ``prefix.ClassName`` in files, whatever modules they are in. The
-        prefix must be none of those that the package uses for its own classes.
+        prefix must be none of those that the package uses for its classes.
     *classes : type
         The classes. When a file is read, the parameters of estimators are validated and the methods
         that check the parts of a model are called. ``__init__`` is not called.
@@ -123,9 +123,8 @@ def get_fields(obj):
 def _get_declared_fields(cls):
     """Return the names of the fields of a named tuple or a dataclass that files hold.
 
-    Fields with "process_only" in their metadata are left out. Return None for other classes. Also
-    return None for estimators, which are dataclasses, because files hold all of their attributes
-    and not only their fields.
+    Fields with "process_only" in their metadata are left out. Return None for other classes, and
+    for estimators: they are dataclasses, but files hold all of their attributes, not only fields.
     """
     if issubclass(cls, tuple):
         return cls._fields
@@ -227,9 +226,10 @@ def _conforms_to_generic(value, origin, arguments):
     if origin is Callable:
         return True
     if origin in (dict, Mapping):
-        key_type, entry_type = arguments
+        key_type, element_type = arguments
         return isinstance(value, dict) and all(
-            conforms(key, key_type) and conforms(entry, entry_type) for key, entry in value.items()
+            conforms(key, key_type) and conforms(element, element_type)
+            for key, element in value.items()
         )
     # A tuple has one type for each element, unless it is of the form ``tuple[T, ...]``.
     if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
@@ -241,7 +241,7 @@ def _conforms_to_generic(value, origin, arguments):
     # Lists, sets, and tuples of any length have one type for all elements. Files hold sequences as
     # lists or tuples.
     container = {Sequence: list | tuple}.get(origin, origin)
-    return isinstance(value, container) and all(conforms(entry, arguments[0]) for entry in value)
+    return isinstance(value, container) and all(conforms(item, arguments[0]) for item in value)
 
 
 def _is_of_kind(dtype, kinds):

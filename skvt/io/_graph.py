@@ -80,12 +80,12 @@ class Encoder:
         self._arrays = []
         # Numbers of the arrays that are written in single precision.
         self._rounded_numbers = set()
-        # Numbers of the arrays and of the objects in the file, by their ids in Python. Arrays and
-        # objects that are used several times are thus written only once.
+        # Numbers of the arrays and objects in the file, by their ids in Python, so that arrays and
+        # objects that are used several times are written only once.
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
-        # References to the arrays and objects whose ids are keys of the two dicts. Without
-        # references they could be freed, and other objects could get their ids.
+        # References to the arrays and objects whose ids are keys of the two dicts. An array without
+        # a reference could be freed, and another object could get its id.
         self._references = []
 
     def encode(self, value, path):
@@ -102,11 +102,11 @@ class Encoder:
             # If all elements are of one class in RECORD_CLASSES, they are written as columns.
             if len(class_names) == 1 and class_names <= {*RECORD_CLASSES}:
                 return self._encode_records(value, path)
-            return [self.encode(part, f"{path}[{i}]") for i, part in enumerate(value)]
+            return [self.encode(element, f"{path}[{i}]") for i, element in enumerate(value)]
         if isinstance(value, np.ndarray) and value.dtype.kind != "O":
             return self._encode_array(value, path)
-        # A registered class may be a subclass of a type in `_KINDS`, such as a named tuple. Its
-        # objects are written as objects.
+        # A registered class may be a subclass of a type in `_KINDS`, as a named tuple is. Its
+        # instances are written as objects.
         for cls, encode in self._KINDS.items():
             if isinstance(value, cls) and get_class_name(type(value)) is None:
                 return encode(self, value, path)
@@ -127,8 +127,8 @@ class Encoder:
             raise self._make_refusal(value, path)
         return {
             "dict": [
-                [self.encode(key, f"{path} (key)"), self.encode(entry, f"{path}[{key!r}]")]
-                for key, entry in value.items()
+                [self.encode(key, f"{path} (key)"), self.encode(element, f"{path}[{key!r}]")]
+                for key, element in value.items()
             ]
         }
 
@@ -341,7 +341,7 @@ class Decoder:
         if node is None or isinstance(node, bool | int | float | str):
             return node
         if isinstance(node, list):
-            return [self.decode(part, allows_nan=allows_nan) for part in node]
+            return [self.decode(element, allows_nan=allows_nan) for element in node]
         for kind, decode in self._KINDS.items():
             if kind in node:
                 return decode(self, node, allows_nan)
@@ -349,9 +349,9 @@ class Decoder:
             f"The file has an entry with the keys {sorted(node)!r}, which is of no known kind."
         )
 
-    def _decode_list(self, part, allows_nan):
-        """Return the value of a part of a node; raise FileError unless the value is a list."""
-        value = self.decode(part, allows_nan=allows_nan)
+    def _decode_list(self, node, allows_nan):
+        """Return the value of a node; raise FileError unless the value is a list."""
+        value = self.decode(node, allows_nan=allows_nan)
         if type(value) is not list:
             raise FileError(
                 f"The file has a value of type {type(value).__name__} where a list belongs."
@@ -517,9 +517,9 @@ class Decoder:
         self._count_generator()
         state, seed = self._decode_list(node["generator"], allows_nan)
         seed = {name: seed[name] for name in ("entropy", "spawn_key", "n_children_spawned")}
-        # Each part of the seed is an integer, a sequence of integers, or None.
-        for seed_part in seed.values():
-            numbers = seed_part if isinstance(seed_part, list | tuple) else (seed_part,)
+        # Each value of the dict is an integer, a sequence of integers, or None.
+        for value in seed.values():
+            numbers = value if isinstance(value, list | tuple) else (value,)
             if len(numbers) > _MAX_SEED_LENGTH or not {*map(type, numbers)} <= {int, type(None)}:
                 raise FileError(
                     "The seed of a random number generator is not an integer or a short sequence "

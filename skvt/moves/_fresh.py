@@ -31,8 +31,8 @@ N_FEWER_FRESH = 3
 ROWS_PER_FRESH = 200
 # With at most _MAX_COLUMNS_FOR_FEWER columns, few starts find the clusters of a target, and no
 # mixture starts from the least normal directions. If there are also at most _MAX_ROWS_FOR_FEWER
-# rows, all mixtures start with N_FEWER_FRESH components, unless they learn their priors. They do so
-# if the target has all components of the model.
+# rows, all mixtures start with N_FEWER_FRESH components, unless they learn their priors, which is
+# the case if the target has all components of the model.
 _MAX_COLUMNS_FOR_FEWER = 3
 _MAX_ROWS_FOR_FEWER = 100
 # A mixture under newly learned priors is fitted only to more than _MIN_ROWS_PER_FRESH * N_FRESH

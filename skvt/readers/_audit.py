@@ -57,7 +57,8 @@ _MIN_RISING_SHARE = 0.9
 _MIN_VARIANCE_POWER = 0.5
 # Maximum number of columns that are compared with each other, to find repeated columns.
 _MAX_COMPARED_COLUMNS = 500
-# A column with at least twice this number of values is judged by a sample of at least this number.
+# Long columns are judged by a sample of at least this number of values, and fewer than twice as
+# many.
 _SAMPLE_SIZE = 10_000
 # Maximum number of columns of one kind that a warning names.
 _MAX_NAMED = 5
@@ -176,8 +177,8 @@ class ColumnSummary(NamedTuple):
         if column.kind == "binary" or observed.size < MIN_ROWS or not are_whole:
             return cls(_sample_values(values))
         distinct = np.unique(observed)
-        # Distinct whole numbers with gaps between most of them are measurements, such as prices,
-        # and no identifiers.
+        # Distinct whole numbers with gaps between most of them are no identifiers, but measurements
+        # such as prices.
         is_identifier = _are_distinct(distinct.size, observed.size) and (
             np.median(np.diff(distinct)) <= 1.0
         )
@@ -301,7 +302,7 @@ def find_uninformative_columns(columns, summaries):
         if j not in findings and column.kind is not None and len(summaries[j].values) >= MIN_ROWS
     }
     repeated = _find_repeated(kept_values)
-    return findings | {j: ("repeated", f"column {i}, left out") for i, j in repeated}
+    return findings | {j: ("repeated", f"column {first}, left out") for first, j in repeated}
 
 
 def _has_no_value(column, values):
@@ -364,7 +365,9 @@ def find_suspicious_columns(summaries, table, n_rows):
     modelled = {j: summaries[j].values for block in table.blocks for j in block.columns.tolist()}
     # Repetitions of a column that has a finding itself are not reported.
     repeated = {
-        j: ("repeated", f"column {i}") for i, j in _find_repeated(modelled) if i not in findings
+        j: ("repeated", f"column {first}")
+        for first, j in _find_repeated(modelled)
+        if first not in findings
     }
     return repeated | findings
 
@@ -482,8 +485,8 @@ def _find_counts_rising_with_total(summaries, table):
     # Entry (n, i) is the total of row n without column i of X.
     other_totals = row_totals[:, None] - X
     covariance = ((X - mean) * (other_totals - other_totals.mean(axis=0))).mean(axis=0)
-    # The power is the slope of the regression of the log variances on the log means, which is the
-    # covariance of the two divided by the variance of the log means.
+    # The power of the mean is the slope of the regression of log variances on log means, that is,
+    # ``log_covariance / log_mean_variance``.
     (log_mean_variance, log_covariance), _ = np.cov(np.log(mean), np.log(variance))
     rises_with_total = (
         np.mean(variance > mean) > 0.5
@@ -548,8 +551,8 @@ def _compute_signature(values):
     with np.errstate(over="ignore", invalid="ignore"):
         standardised = np.round((values - values.mean()) / (values.std() or 1.0), 6)
     # If one column falls as another rises, their standardised values differ only in the sign.
-    # Multiply by the sign of the first value that is not the mean, which ``argmax`` finds. The sum
-    # with 0 turns -0.0 into 0.0.
+    # Multiply by the sign of the first value that is not 0, which ``argmax`` finds. Adding 0 turns
+    # -0.0 into 0.0.
     sign = np.sign(standardised[np.argmax(standardised != 0.0)])
     return is_observed.tobytes(), (sign * standardised + 0.0).tobytes()
 

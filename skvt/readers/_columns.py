@@ -196,8 +196,8 @@ def find_unread_column(X):
 def fill_column(X, j, mask, values):
     """Return X with ``values`` in the rows of column j that ``mask`` (n_rows,) marks.
 
-    An array is changed in place; a data frame is not changed. The column of the result has the same
-    type, unless it has integers or booleans and cannot represent a value. It then has floats.
+    An array is changed in place; a data frame is not changed. The column keeps its type, but a
+    column of integers or booleans that cannot represent a value becomes a column of floats.
     """
     if isinstance(X, np.ndarray):
         X[mask, j] = values

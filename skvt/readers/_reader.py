@@ -43,13 +43,13 @@ from skvt.readers.validation import (
 )
 from skvt.rows import dense
 
-# Weights whose mean is outside this range count rows only if they pass `_may_count_rows`. Fits to
-# 300 rows of two clusters had 2 or 3 components with a mean of 2, 4 to 9 with a mean of 3, and 11
-# to 158 with a mean of 5.
+# Weights whose mean is outside this range are probably not numbers of equal rows, unless
+# `_may_count_rows` accepts them. Fits to 300 rows of two clusters had 2 or 3 components if the mean
+# weight was 2, 4 to 9 if it was 3, and 11 to 158 if it was 5.
 _MEAN_WEIGHTS = 0.1, 3.0
 # Maximum number of columns of rows whose combinations of values are counted.
 _MAX_COLUMNS_OF_COMBINATIONS = 64
-# Minimum number of rows and of columns of which no column is expected to have half of all counts.
+# With at least this number of rows and of columns, a column with half of all counts is suspicious.
 _MIN_SIZE = 10
 # Minimum number of weights that are judged by their mean. The first call of a stream of small calls
 # has fewer weights.
@@ -212,15 +212,15 @@ class Reader:
         """
         if self._is_legal_array(X):
             return X, self.attributes
-        # scikit-learn sets the attributes of an estimator and names its class in errors. An empty
-        # object of the estimator's class serves for both.
+        # scikit-learn sets attributes of an estimator, and names its class in errors. Pass an empty
+        # object of the estimator's class.
         estimator = object.__new__(self.owner)
         vars(estimator).update(self.attributes)
         try:
             X = validate_data(estimator, X, reset=self.dtype is None, **requirements)
         except ValueError as error:
-            are_others = str(error).startswith("The feature names should match")
-            if are_others and (self.adds_columns or "yet now missing" not in str(error)):
+            has_other_names = str(error).startswith("The feature names should match")
+            if has_other_names and (self.adds_columns or "yet now missing" not in str(error)):
                 raise ValueError(f"{error}{self.names_remedy}") from error
             if self.width_remedy and "features, but" in str(error):
                 raise ValueError(f"{error} {self.width_remedy}") from error
@@ -423,21 +423,15 @@ def _describe_missing(X):
     """Return a sentence that says that rows X have missing values, and where in a data frame."""
     names = list_column_names(X) if is_frame(X) else ()
     columns = list_columns(X) if is_frame(X) else ()
-    has_missing = (any(map(is_missing, column.to_objects())) for column in columns)
-    place = next(
-        (
-            f", first in column {name!r}"
-            for name, has in zip(names, has_missing, strict=False)
-            if has
-        ),
-        "",
-    )
-    return f"Input X contains NaN{place}."
+    for name, column in zip(names, columns, strict=True):
+        if any(map(is_missing, column.to_objects())):
+            return f"Input X contains NaN, first in column {name!r}."
+    return "Input X contains NaN."
 
 
 def _warn_of_empty_columns(X):
     """Warn of columns without any value, because only the prior determines their parameters."""
-    # If no value of the first row is NaN, no column is empty. This check saves time.
+    # If no value of the first row is NaN, no column is empty, and the slower check is not needed.
     if sp.issparse(X) or X.size == 0 or not np.isnan(X[0]).any():
         return
     columns = np.flatnonzero(np.isnan(X).all(axis=0))
@@ -474,11 +468,13 @@ def warn_of_weights(X, weights):
 def _may_count_rows(X, weights):
     """Return whether weights (n,) of large mean may say how often each row of X (n, D) occurred.
 
-    Numbers of equal rows are whole. If values can be combined in many more ways than X has rows,
-    many combinations occur only once or twice. At least 1 in m weights must then be 1 or 2, where m
-    is their mean: geometric numbers of mean m have a share of 1 / m that are 1. Otherwise, X has
-    most of the combinations of the values of its columns, each once, as a table of all answers to a
-    few questions has.
+    Numbers of equal rows are whole, and one of two conditions holds:
+
+    - The values of the columns can be combined in many more ways than X has rows. Many combinations
+      then occur only once or twice: at least 1 in m weights is 1 or 2, where m is the mean weight.
+      For comparison, 1 in m geometric numbers of mean m is 1.
+    - X has most of the combinations, each in one row, as a table of all answers to a few questions
+      has.
     """
     if not np.array_equal(weights, np.floor(weights)):
         return False

@@ -54,12 +54,12 @@ _AUTOMATIC_BLOCKS = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
                      "category": ("categories", Categorical),
                      "binary": ("flags", Bernoulli)}  # fmt: skip
 # A value is a point mass if its share of the column's values exceeds a minimum share, and its count
-# exceeds a minimum ratio times the count of each neighbouring value. The neighbours are compared,
-# because rounded values are frequent, too. A point mass that is not detected begins to hide
-# clusters if it has about a twentieth of the rows, and hides a third of them if it has a fifth. The
-# pair (minimum share, minimum ratio) for zero and for the smallest and the largest value:
+# exceeds a minimum ratio times the count of each neighbouring value. Rounded values are frequent,
+# too, but so are their neighbours. A point mass that is not detected begins to hide clusters if it
+# has about a twentieth of the rows, and hides a third of them if it has a fifth.
+# (minimum share, minimum ratio) for zero, and for the smallest and the largest value.
 _MASS_LIMITS_AT_END = 0.1, 3.0
-# The pair (minimum share, minimum ratio) for other values.
+# (minimum share, minimum ratio) for other values.
 _MASS_LIMITS_INSIDE = 0.3, 10.0
 # A column with at most this many distinct values besides the most frequent one may have levels,
 # such as ratings, and then has no point mass.
@@ -68,10 +68,11 @@ _MAX_OTHER_LEVELS = 10
 _REFUTABLE_FINDINGS = "constant", "identifier", "number as text"
 # Minimum share of a chunk's values for which the count of a value is kept.
 _MIN_COUNTED_SHARE = 1.0 / 64.0
-# Zeros among amounts are a point mass, even if they have a smaller share, under three conditions:
-# there are at least _MIN_ZEROS, they satisfy the ratio above, and logarithms raise the bound of
-# the other values by at least this number of nats per value. If the gain is smaller, a hurdle costs
-# more than it gains, since the column leaves the block in which Gaussians model correlations.
+# Zeros with a smaller share are also a point mass if the other values are amounts. Three conditions
+# must hold: there are at least _MIN_ZEROS zeros, they exceed the minimum ratio, and logarithms of
+# the other values raise the bound by at least _MIN_GAIN_PER_AMOUNT nats per value. With a smaller
+# gain, a hurdle costs more than it gains, since the column leaves the block in which Gaussians
+# model correlations.
 _MIN_ZEROS = 5
 _MIN_GAIN_PER_AMOUNT = 0.1
 
@@ -142,12 +143,12 @@ class ValueCounts(NamedTuple):
         is_at_end = value in (min(self.counts), max(self.counts), 0.0)
         min_share, min_ratio = _MASS_LIMITS_AT_END if is_at_end else _MASS_LIMITS_INSIDE
         min_count = max(min_share * self.n_observed, min_ratio * self._max_neighbour_count(value))
-        # The other values must be numbers and not levels. If there are few distinct ones, they may
-        # be levels, unless each of them occurs at most twice on average.
+        # The other values must be numbers, not levels. Few distinct values may be levels, unless
+        # each of them occurs at most twice on average.
         n_others = self.n_observed - count
         n_distinct_others = len(self.counts) - 1
-        are_many = n_distinct_others > _MAX_OTHER_LEVELS
-        return count > min_count and (are_many or 2 * n_distinct_others >= n_others > 0)
+        has_many_others = n_distinct_others > _MAX_OTHER_LEVELS
+        return count > min_count and (has_many_others or 2 * n_distinct_others >= n_others > 0)
 
 
 def _select_counts(counts, n_observed):
@@ -175,11 +176,11 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
     ``columns`` is the result of `list_columns` for X; None if X is an array of floats or sparse.
     "auto" leaves out uninformative columns. ``in_stream`` tells whether X are the first rows of a
     stream. "auto" then keeps columns whose first values are all equal or all distinct, because
-    later values may be others. Only columns of row numbers are left out also in a stream.
+    later values may be others; only columns of row numbers are still left out.
     """
     # Summaries of columns, and findings on columns, by position.
     summaries, findings = {}, {}
-    # The kinds as which "auto" reads the columns; None for ``Column.kind``.
+    # The kinds as which "auto" reads the columns; None stands for ``Column.kind``.
     kinds = None
     is_automatic = is_auto(components)
     if is_automatic and columns is not None:
@@ -223,8 +224,9 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
         for j in modelled_columns - summaries.keys():
             summaries[j] = ColumnSummary.from_column(X[:, j] if columns is None else columns[j])
         findings |= find_suspicious_columns(summaries, table, X.shape[0])
-    # Only real columns are regressed on given columns, see `ComponentSpec.build_given`. Others have
-    # a table for each combination of given levels, so that nothing ties the levels to each other.
+    # Only real columns are regressed on given columns, see `ComponentSpec.build_given`. Other
+    # columns have a table for each combination of given levels, so that nothing ties these levels
+    # to each other.
     if not any(block.spec.encoding == "real" for block in table.blocks):
         for block in table.given:
             kind = "unused" if block.categories is None else "not tied"
@@ -387,9 +389,12 @@ def _join_given_blocks(chunk_blocks):
         return numeric_blocks[0]
     # A given block has one column, with the index 0. None is joined separately, as the last level.
     chunk_levels = [block.categories[0] for block in chunk_blocks]
-    levels = _join_levels([[x for x in each if x is not None] for each in chunk_levels])
     has_missing = any(None in levels for levels in chunk_levels)
-    return replace(chunk_blocks[0], categories=[[*levels, None] if has_missing else levels])
+    known_levels = _join_levels(
+        [[level for level in levels if level is not None] for levels in chunk_levels]
+    )
+    all_levels = [*known_levels, None] if has_missing else known_levels
+    return replace(chunk_blocks[0], categories=[all_levels])
 
 
 def join_tables(scans, *, keeps_constant=False):
@@ -457,11 +462,12 @@ def _split_block(block, value_counts, keeps_constant):
 def _join_levels(chunk_levels):
     """Return the categories of a column, given the list of its categories in each chunk.
 
-    They are the categories of the first chunk if all chunks have the same, otherwise the sorted
-    union. A declared order of categories is thus kept.
+    If all chunks have the same categories, a declared order is kept. Otherwise the result is the
+    sorted union.
     """
     first, *others = chunk_levels
-    return first if all(x == first for x in others) else _sort_levels(set().union(*chunk_levels))
+    have_same_levels = all(levels == first for levels in others)
+    return first if have_same_levels else _sort_levels(set().union(*chunk_levels))
 
 
 def _check_same_columns(tables):

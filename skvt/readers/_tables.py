@@ -245,8 +245,8 @@ class Table:
         is_ascending = not np.any(levels[1:] <= levels[:-1])
         if levels.dtype.kind not in "biuf" or not is_ascending:
             return self._encode_objects(_to_entries(values), block, i)
-        # The code of a value is its position among the levels, which bisection finds in little
-        # time. A value above all levels gets the position of the last level, which it differs from.
+        # The code of a value is its position among the levels, which bisection finds fast. A value
+        # above all levels gets the position of the last level, from which it differs.
         codes = np.minimum(np.searchsorted(levels, values), levels.size - 1)
         is_missing = np.isnan(values)
         is_unseen = ~is_missing & (levels[codes] != values)
@@ -350,10 +350,11 @@ class Table:
     def encode_given_rows(self, X):
         """Return encoded rows (n_rows, n_columns) with values only in the conditioning columns.
 
-        The distribution of the other columns is conditional on the conditioning columns: the given
-        columns and the exposures. The other columns become NaN. X is a frame or an array. It has
-        all columns of the fit, or only the conditioning columns; in an array, the given columns
-        then come before the exposures.
+        The conditioning columns are the given columns and the exposures, on which the distribution
+        of the other columns is conditional. The other columns become NaN.
+
+        X is a frame or an array. It has all columns of the fit, or only the conditioning columns;
+        in an array, the given columns then come before the exposures.
         """
         exposures = [int(block.columns[-1]) for block in self.blocks if block.spec.reads_exposure]
         positions = self.given_positions + exposures
@@ -532,7 +533,7 @@ def _read_numbers(column, name, spec, *, is_new):
         return column.to_numbers()
     except (TypeError, ValueError) as error:
         entries = column.to_objects()
-        # Show the first string, or if there is none the first entry.
+        # Show the first string or, without strings, the first entry.
         example = next((entry for entry in entries if isinstance(entry, str)), entries[0])
         if is_new:
             raise ValueError(

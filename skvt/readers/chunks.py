@@ -105,8 +105,8 @@ def _split_weights(sample_weight, lengths):
     ndim = getattr(sample_weight, "ndim", 1)
     if ndim != 1:
         raise ValueError(f"Sample weights must be 1D array or scalar, got {ndim}D array.")
-    # If X and the weights have the same known length but other chunks, divide the weights into the
-    # chunks of X. ``chunks`` of a vector has a single item, the lengths of its chunks.
+    # If X and the weights have the same known length, but other chunks, divide the weights into the
+    # chunks of X. The attribute ``chunks`` of a vector has one element, the lengths of its chunks.
     (weight_lengths,) = getattr(sample_weight, "chunks", None) or ([np.nan],)
     are_known = not np.isnan(lengths).any() and not np.isnan(weight_lengths).any()
     if are_known and list(weight_lengths) != lengths and sum(weight_lengths) == sum(lengths):
@@ -288,7 +288,7 @@ def _select_weighted(reader, X, weights, is_weighted):
     """Return the rows of positive weight of a chunk, which ``reader`` has read as X."""
     refuse_masked_weights(weights)
     weights = np.asarray(weights) if is_weighted else None
-    # The reader refuses rows that all have weight 0. In a chunk they are legal, because other
+    # The reader refuses rows that all have weight 0. A chunk of such rows is legal, because other
     # chunks may have positive weights.
     if is_weighted and weights.shape == X.shape[:1] and np.all(weights == 0.0):
         return Chunk(X[:0], np.empty(0))
@@ -408,8 +408,9 @@ def sum_over_rows(estimator, X, sample_weight=None, details=None):
     chunks = split_into_chunks(X, sample_weight)
     site = get_active_site()
     try:
-        pairs = zip(chunks.rows, chunks.weights, strict=True)
-        handles = (ChunkHandle(number, delayed(pair)) for number, pair in enumerate(pairs))
+        rows_and_weights = zip(chunks.rows, chunks.weights, strict=True)
+        blocks = map(delayed, rows_and_weights)
+        handles = (ChunkHandle(number, block) for number, block in enumerate(blocks))
         tasks = ((handle, (fitted, is_weighted)) for handle in handles)
         chunk_sums = [sums for sums in site.run_each(_sum_over_chunk, tasks) if sums is not None]
     finally:
@@ -419,9 +420,9 @@ def sum_over_rows(estimator, X, sample_weight=None, details=None):
     return tuple(map(sum, zip(*chunk_sums, strict=True)))
 
 
-def _sum_over_chunk(pair, fitted, is_weighted):
+def _sum_over_chunk(rows_and_weights, fitted, is_weighted):
     """Return the sums of the rows and weights of a chunk; None without rows of positive weight."""
-    rows, weights = pair
+    rows, weights = rows_and_weights
     if _count_rows(rows) == 0:
         return None
     chunk = _select_weighted(fitted._fitted.reader, fitted._read(rows), weights, is_weighted)

@@ -99,8 +99,8 @@ class RowLabels:
             lambda stats: append_class_counts(stats, class_numbers, self.classes.size), old_index
         )
         if new_codes.size:
-            # The component of each new class by the code of the class, -1 for other classes. The
-            # code -1 of unknown classes selects the last entry, which is -1, too.
+            # The component of each new class, by its code; -1 for other classes. The code -1 of
+            # unknown classes selects the last entry, which is -1.
             component_of_code = np.full(self.classes.size + 1, -1)
             component_of_code[new_codes] = np.arange(n_old, n_components)
             component_of_row = component_of_code[self.used_codes]
@@ -154,9 +154,8 @@ def _check_start(estimator, n_classes):
                 f"use_labels=True cannot be combined with {name!r}, because the fit begins with a "
                 f"component for each class. Set {name}=None."
             )
-    # A finite mixture keeps its number of components, so that there must be one for each class.
-    # Other mixtures begin with exactly one component for each class, so that a larger number is
-    # refused.
+    # A finite mixture keeps its number of components, which must be at least the number of classes.
+    # Other mixtures begin with one component for each class, so that a larger number is refused.
     is_finite = getattr(estimator, "_is_finite", False)
     n_components = estimator.n_components
     max_classes = max(n_classes, 1)
@@ -204,7 +203,7 @@ def _encode_labels(y, n_rows, previous_fit, in_stream):
     """Return the sorted classes, the codes of the rows, and the codes of the components.
 
     A code is the position of a class among the classes, or -1 if the class is unknown. The
-    components are those of the fit ``previous_fit``. If there is none, the last item is None.
+    components are those of ``previous_fit``; if this is None, the last result is None.
     """
     labels = np.asarray(y)
     if labels.dtype.kind in "US" and isinstance(y, list | tuple):
@@ -236,8 +235,8 @@ def _encode_labels(y, n_rows, previous_fit, in_stream):
         )
     known_labels = labels[~is_unknown]
     if previous_fit is not None:
-        # Encode the classes of the components together with those of the rows. The components come
-        # first. If the fit had no labels, the classes of its components are unknown.
+        # Encode the classes of the components, which come first, together with the classes of the
+        # rows. If the fit had no labels, the classes of its components are unknown.
         n_components = previous_fit.model.size(previous_fit.stats)
         component_labels = previous_fit.component_classes or [UNKNOWN] * n_components
         is_unknown = np.append([label == UNKNOWN for label in component_labels], is_unknown)

@@ -92,26 +92,30 @@ def require_order_of(X, **values_by_name):
     """Raise ValueError if arguments about the rows of X have their labels in different orders.
 
     Data frames and series of pandas have an index, the labels of the rows. Rows are matched by
-    position. If an index has the labels of X in another order, positions and labels contradict each
-    other. If it has other labels, the index of one of the two may have been reset, so that labels
-    say nothing about the order. ``values_by_name`` are the arguments by their names in errors. All
-    are compared with X or, if it has no index, with the first argument that has one.
+    position, which contradicts an index that has the labels of X in another order. An index with
+    other labels says nothing about the order, because it may have been reset.
+
+    ``values_by_name`` are the arguments by their names in errors. All are compared with X or, if X
+    has no index, with the first argument that has one.
     """
-    found = {name: _get_index(values) for name, values in {"X": X, **values_by_name}.items()}
-    indexes = {name: index for name, index in found.items() if index is not None}
-    first, labels = next(iter(indexes.items()), (None, None))
+    arguments = {"X": X, **values_by_name}
+    indexes = {name: _get_index(values) for name, values in arguments.items()}
+    indexes = {name: index for name, index in indexes.items() if index is not None}
+    first_name, first_index = next(iter(indexes.items()), (None, None))
     for name, index in indexes.items():
-        if len(index) != len(labels) or index.equals(labels):
+        if len(index) != len(first_index) or index.equals(first_index):
             continue
         # Indexes of different types may have equal labels.
-        pairs = zip(index, labels, strict=True)
-        rows = [row for row, (label, first_label) in enumerate(pairs) if label != first_label]
-        if rows and _have_same_values(index, labels):
-            sort = f"{name}.loc[{first}.index]" if index.is_unique else "both in the same order"
+        pairs = enumerate(zip(index, first_index, strict=True))
+        differing_rows = [row for row, (label, first_label) in pairs if label != first_label]
+        if differing_rows and _have_same_values(index, first_index):
+            row = differing_rows[0]
+            sort = f"{name}.loc[{first_name}.index]"
+            sort = sort if index.is_unique else "both in the same order"
             raise ValueError(
-                f"The index of {name} has the labels of {first} in another order: the label of row "
-                f"{rows[0]} is {index[rows[0]]}, and that of {first} is {labels[rows[0]]}. Rows "
-                f"are matched by position. If the labels name the rows, pass {sort}. If the "
+                f"The index of {name} has the labels of {first_name} in another order: the label "
+                f"of row {row} is {index[row]}, and that of {first_name} is {first_index[row]}. "
+                f"Rows are matched by position. If the labels name the rows, pass {sort}. If the "
                 f"positions match, pass {name}.reset_index(drop=True)."
             )
 
@@ -180,7 +184,7 @@ def _require_distinct_names(X):
 
 def _refuse_dates(X, caller):
     """Raise TypeError for an array of dates, or a data frame with a column of dates."""
-    # The types of columns, or of all of X, by the description that the error gives of them.
+    # The type of each column, or of X itself, by its description in the error.
     if isinstance(X, np.ndarray):
         types = {"X": X.dtype} if X.dtype.kind in "mM" else {}
     elif is_frame(X):
@@ -344,8 +348,8 @@ def require_counts(X, caller, entries_name="counts of words", remedy=""):
 
 def require_binary(values):
     """Raise ValueError unless all values are 0, 1 or NaN."""
-    # Check some rows at a time. The three masks of all entries would take much memory, because each
-    # has an eighth of the size of the data or more.
+    # Check some rows at a time: each of the three masks of all entries would take an eighth of the
+    # memory of the data, or more.
     n_rows = max(1, _ENTRIES_PER_CHECK // max(1, values[:1].size))
     for start in range(0, len(values), n_rows):
         some_rows = values[start : start + n_rows]
