@@ -534,7 +534,7 @@ def _has_all_factors(
     for d in range(D):
         for e in range(D):
             matrix[d, e] -= scatter[d, e]
-        # 1 / E[psi_d] is rate[d] / a.
+        # ``low`` is t, and ``rate[d] / a`` is 1 / E[psi_d].
         matrix[d, d] += low * rate[d] / a
     # The Cholesky decomposition fails unless the matrix is positive definite.
     try:
@@ -552,9 +552,9 @@ def _fit_factors(
     """Find the best factors of a member for given noise, E[psi] = a exp(-log_rate).
 
     The function writes ``loadings`` (D, L), ``variances`` (L,), and to ``best_log_rate`` (D,) the
-    logarithms of the best rates of the noise given these factors. It returns the bound in nats, and
-    a basis (D, p) of directions in which the next step may look for the factors, because the noise
-    of the next step is only slightly different.
+    logarithms of the best rates of the noise given these factors. The results are the bound in
+    nats, and a basis (D, p) of directions in which the next step may look for the factors, because
+    the noise of the next step is only slightly different.
 
     If ``basis`` has no columns, factors are sought among all directions. Otherwise factors are
     sought in the span of the product of the scaled scatter and ``basis``, as in orthogonal
@@ -604,8 +604,8 @@ def _fit_factors(
             for column in range(span_size):
                 span[d, column] = transposed[column, d] = scatter_root[d, column] * noise_root[d]
         projected = transposed @ span
-    # Number of eigenvalues. If it is 0, ``values`` is an arbitrary array, because numba needs an
-    # array.
+    # Number of eigenvalues. Without eigenvalues, ``values`` is an arbitrary array, which numba
+    # needs.
     n_values = span_size if span_size else (D if max_rank else 0)
     values = noise_root
     if n_values:
@@ -638,8 +638,8 @@ def _fit_factors(
             loading = vectors[d, last - column] * loading_scale / noise_root[d]
             loadings[d, column] = loading
             best_log_rate[d] -= 0.5 * n_plus_1 * loading * loading
-    # Set rates to at least b0. Otherwise factors in a span could explain more than the scatter of a
-    # column of data, so that the rate of this column would be too small.
+    # Set rates to at least b0, because factors in a span may explain more than the scatter of a
+    # column of data, which would make the rate of the column too small.
     for d in range(D):
         best_log_rate[d] = log(max(best_log_rate[d], b0[d]))
     # Return no basis for very few rows, because a search among all directions is as fast.
@@ -662,10 +662,10 @@ def _accelerate(
     """Make Anderson's accelerated step: subtract a combination of earlier changes from log_rate.
 
     ``step`` (D,) is the step with the number n, and ``log_rate`` (D,) is its target, which is
-    overwritten. Let c_i be the coefficients of the least-squares fit sum_i c_i step_changes_i of
-    the last ``n_changes`` changes of steps to ``step``. ``log_rate`` loses
-    sum_i c_i target_changes_i. ``step_changes`` and ``target_changes`` (_MEMORY, D) are rings: the
-    change of step n is in row n % _MEMORY. ``matrix`` and ``right_side`` are scratch.
+    overwritten. Let ``sum_i c_i step_changes_i``, with the last ``n_changes`` changes of steps, be
+    the least-squares fit to ``step``. Then ``sum_i c_i target_changes_i`` is subtracted from
+    ``log_rate``. ``step_changes`` and ``target_changes`` (_MEMORY, D) are ring buffers: the change
+    of step n is in row n % _MEMORY. ``matrix`` and ``right_side`` are temporary arrays.
     """
     # Make the normal equations of the least squares.
     trace = 0.0

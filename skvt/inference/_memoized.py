@@ -129,7 +129,8 @@ class MemoizedInference(ResumableMixin):
         # At T > 1, add noise, because components that are equal would stay equal.
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
-        # Make a checkpoint only if local steps may end in worse optima than before.
+        # Make a checkpoint only if local steps may end in worse optima than before. See `run_pass`
+        # for the two cases.
         may_lower_bound = self._is_continued or Capability.LOCAL_SEARCH in model.capabilities
         may_revert = self._at_unit_temperature and may_lower_bound
         checkpoint = state.checkpoint() if may_revert else None
@@ -186,7 +187,7 @@ class MemoizedInference(ResumableMixin):
     ) -> tuple[Memoizable, float]:
         """Update the memo of a batch of a stream, then make moves that raise the exact bound.
 
-        The rows of ``inputs`` are the batch. Return the model, and 1 as the step size. ``state``
+        ``inputs`` have the rows of the batch. Return the model, and 1 as the step size. ``state``
         and ``stream`` change in place.
         """
         data, policy, workers, _ = inputs
@@ -257,8 +258,8 @@ class MemoizedInference(ResumableMixin):
 
         The visits are a step of coordinate ascent, because the posteriors q(z) of the local
         variables of different batches are independent. ``total_weight`` is the weight of all rows
-        of the fit. ``keys`` yields the key of the memo of each batch; the call leaves the keys of
-        later batches in the iterator. ``moves`` observe the batches.
+        of the fit. The iterator ``keys`` yields the key of the memo of each batch; the keys of
+        later batches stay in the iterator. ``moves`` observe the batches.
         """
         data, policy, workers, rng = inputs
         tools = EngineTools(self._n_passes, rng, workers)

@@ -45,8 +45,9 @@ MIN_GAIN_PER_ROW = 1e-3
 # Maximum number of rows of the target that a collected row represents. If each row counted as five
 # or more rows, mixtures would fit components to noise.
 MAX_ROW_FACTOR = 2.0
-# Initial components are made from a sample of the rows. For each initial component, the sample has
-# _ROWS_PER_COLUMN rows per column, but at least _MIN_ROWS_PER_SEED and at most _MAX_ROWS_PER_SEED.
+# An initial component is made from a *seed*, a row of a sample of all rows. For each seed, the
+# sample has _ROWS_PER_COLUMN rows per column, but at least _MIN_ROWS_PER_SEED and at most
+# _MAX_ROWS_PER_SEED.
 _ROWS_PER_COLUMN = 4
 _MIN_ROWS_PER_SEED = 50
 _MAX_ROWS_PER_SEED = 1_000
@@ -94,20 +95,20 @@ def fit_fresh_mixture(
     """
     n_components = model.n_initial
     total_weight = float(batch.weights.sum())
-    # Draw the sample of rows from which initial components are made, unless there are few rows.
-    # Constant columns of dense rows do not count as columns.
+    # Draw the sample of rows from which seeds are chosen, unless the batch has few rows. Constant
+    # columns of dense rows do not count as columns.
     n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
     rows_per_seed = np.clip(_ROWS_PER_COLUMN * n_columns, _MIN_ROWS_PER_SEED, _MAX_ROWS_PER_SEED)
-    n_seed_rows = int(rows_per_seed) * n_components
-    seeds = None
-    if batch.n_rows > n_seed_rows:
-        seeds = tools.rng.permutation(batch.n_rows)[:n_seed_rows]
+    sample_size = int(rows_per_seed) * n_components
+    sampled_rows = None
+    if batch.n_rows > sample_size:
+        sampled_rows = tools.rng.permutation(batch.n_rows)[:sample_size]
     moves: list[Merge] = []
     policy = RunningPolicy()
     # Passes learn no priors while the policy is not done. The model therefore keeps the priors that
     # are learned below until merges begin.
     policy.done = False
-    state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=seeds)
+    state, sweep = tools.separate_fit(model, batch.X, batch.weights, policy, seeds=sampled_rows)
     previous_bound = float("-inf")
     has_others = other_stats is not None and other_stats.arrays[0].size > 0
     if other_stats is not None and has_others:
@@ -140,8 +141,8 @@ def fit_fresh_mixture(
         bound = compute_bound(model, state.memos.total())
         gain, previous_bound = bound - previous_bound, bound
         if has_merges and may_stop:
-            # The goal is out of reach if each remaining pass and one more would have to gain more
-            # than this pass.
+            # The fit is hopeless if it would miss the goal even if each remaining pass, and one
+            # more, gained as much as this pass.
             is_hopeless = bound + (max_passes - n_passes) * gain < goal
             if is_hopeless or gain < _MIN_GAIN_OF_PASS * total_weight:
                 break
@@ -238,14 +239,14 @@ class FreshMixtures:
         return self._fit_best(batch, target_memo, one_component_memo, max_fresh)
 
     def _fit(
-        self, batch: Any, proposal: tuple[int, str], goal: float, other_stats: Stats | None
+        self, batch: Any, start: tuple[int, str], goal: float, other_stats: Stats | None
     ) -> tuple[Memo, Any]:
         """Fit a mixture that should reach the bound ``goal``; return its memo and its model.
 
-        ``proposal`` has the number of initial components, and the name of the method that finds
-        these components. Priors are learned unless ``other_stats`` is None.
+        ``start`` has the number of initial components, and the name of the method that finds these
+        components. Priors are learned unless ``other_stats`` is None.
         """
-        n_components, method = proposal
+        n_components, method = start
         learns_priors = other_stats is not None
         model = self.model.resized(n_components, learns_priors=learns_priors, init_params=method)
         return fit_fresh_mixture(model, batch, self.tools, goal, other_stats)
@@ -273,18 +274,18 @@ class FreshMixtures:
         median_mass = np.median(model.component_masses(other_stats))
         max_initial = _MAX_FACTOR_OF_N_FRESH * N_FRESH
         n_initial = int(np.clip(2.0 * weight / median_mass, N_FRESH, max_initial))
-        proposals = [(min(n_initial, self.max_fresh), "k-means++")]
+        starts = [(min(n_initial, self.max_fresh), "k-means++")]
         if self.in_stream:
-            proposals.insert(0, (self.max_fresh, "few in line"))
-        for proposal in proposals:
-            memo, fresh_model = self._fit(batch, proposal, goal, other_stats)
+            starts.insert(0, (self.max_fresh, "few in line"))
+        for start in starts:
+            memo, fresh_model = self._fit(batch, start, goal, other_stats)
             loss = model.collapsed_energy(other_stats) - fresh_model.collapsed_energy(other_stats)
             gain = compute_bound(fresh_model, memo) - loss - goal
             min_gain = MIN_GAIN_PER_ROW * weight
             decision = decide(gain, find_rounding_scale(goal, memo), min_gain, f"{weight:.0f} rows")
             if decision.is_accepted:
                 break
-        return FreshResult(decision, _describe_starts([proposal]), memo.stats, learns_priors=True)
+        return FreshResult(decision, _describe_starts([start]), memo.stats, learns_priors=True)
 
     def _fit_best(
         self, batch: Any, target_memo: Memo, one_component_memo: Memo, max_fresh: int
@@ -328,27 +329,27 @@ class FreshMixtures:
         # the components.
         n_usual, n_fewer = min(N_FRESH, max_fresh), min(N_FEWER_FRESH, max_fresh)
         is_narrow = self._is_narrow(batch.X)
-        proposals = [(n_fewer, "k-means++")]
+        starts = [(n_fewer, "k-means++")]
         if n_usual > n_fewer and (learns_priors or not is_narrow or weight > _MAX_ROWS_FOR_FEWER):
-            proposals.insert(0, (n_usual, "k-means++"))
+            starts.insert(0, (n_usual, "k-means++"))
         if not is_narrow:
-            proposals.append((n_fewer, "least normal"))
+            starts.append((n_fewer, "least normal"))
         if learns_priors and n_target == 1:
-            proposals.insert(0, (max_fresh, "few in line" if self.in_stream else "in line"))
+            starts.insert(0, (max_fresh, "few in line" if self.in_stream else "in line"))
         tries_fewer = learns_priors or batch.weights.size < ROWS_PER_FRESH * N_FRESH
         # Whether the last mixture has as many components as the target and is no better.
         ends_like_target = False
         # The best result so far, at first a single component for all rows.
         memo, bound = one_component_memo, compute_bound(self.model, one_component_memo)
-        tried: list[tuple[int, str]] = []
+        tried_starts: list[tuple[int, str]] = []
 
         def judge_best() -> Decision:
             """Decide between the best result so far and the target."""
             gain = bound - target_bound
             return decide(gain, find_rounding_scale(bound, memo), min_gain, f"{weight:.0f} rows")
 
-        for proposal in proposals:
-            n_initial, init_params = proposal
+        for start in starts:
+            n_initial, init_params = start
             # After a result was accepted, only starts by k-means++ follow, and only if the result
             # has few components.
             has_many_components = memo.entropy.size > N_FRESH
@@ -358,22 +359,22 @@ class FreshMixtures:
             if ends_like_target and n_initial < n_target:
                 continue
             goal = max(bound, target_bound + min_gain)
-            new_memo, new_model = self._fit(batch, proposal, goal, prior_sources)
+            new_memo, new_model = self._fit(batch, start, goal, prior_sources)
             new_bound, n_new = compute_bound(new_model, new_memo), new_memo.entropy.size
-            tried.append(proposal)
+            tried_starts.append(start)
             # A prior cannot be learned from a single component.
             is_legal = n_new > 1 or not learns_priors
             scale = find_rounding_scale(new_bound, new_memo)
             if is_legal and exceeds(new_bound, bound, scale=scale):
                 memo, bound = new_memo, new_bound
             ends_like_target = n_new == n_target and not judge_best().is_accepted
-        starts = _describe_starts(tried)
+        description = _describe_starts(tried_starts)
         return FreshResult(
-            judge_best(), starts, memo.stats, one_component_memo.stats, learns_priors
+            judge_best(), description, memo.stats, one_component_memo.stats, learns_priors
         )
 
 
-def _describe_starts(proposals: list[tuple[int, str]]) -> str:
+def _describe_starts(starts: list[tuple[int, str]]) -> str:
     """Describe the starts of mixtures in words, for records."""
-    starts = ", ".join(f"{n_initial} ({init_params})" for n_initial, init_params in proposals)
-    return f"fresh components, from {starts}" if starts else "one component for all"
+    text = ", ".join(f"{n_initial} ({init_params})" for n_initial, init_params in starts)
+    return f"fresh components, from {text}" if text else "one component for all"

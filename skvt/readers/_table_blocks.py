@@ -255,13 +255,15 @@ def _choose_kind(numbers, summary, given):
                 return "count from one"
         return "real"
     value_counts = ValueCounts.from_values(observed)
-    point_mass, separate_zeros = value_counts.point_mass, value_counts.has_separate_zeros
-    # Given numbers do not explain counts.
+    point_mass, has_separate_zeros = value_counts.point_mass, value_counts.has_separate_zeros
+    # With given columns, counts are read as real numbers, because given numbers do not explain
+    # counts.
     if summary.may_be_counts and given is None:
-        has_point_mass = point_mass == 0.0 or separate_zeros
+        has_point_mass = point_mass == 0.0 or has_separate_zeros
         if has_distribution_of_counts(observed, has_point_mass=has_point_mass):
             return "zeros and count" if has_point_mass else "count"
-    if point_mass is None and separate_zeros and len(value_counts.counts) > _MAX_OTHER_LEVELS + 1:
+    has_many_others = len(value_counts.counts) > _MAX_OTHER_LEVELS + 1
+    if point_mass is None and has_separate_zeros and has_many_others:
         gain, n_amounts = compute_gain_of_amounts(observed)
         if gain > _MIN_GAIN_PER_AMOUNT * n_amounts:
             return "amount"
@@ -296,8 +298,8 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     # Add categories and exposures to the blocks.
     table_blocks = []
     for name, spec, positions in blocks:
-        # Some parameters of a component select columns by names. The function finds the positions
-        # of these columns.
+        # Some parameters of a component select columns by names; the function that is passed finds
+        # the positions of these columns.
         spec = spec.for_columns(positions, lambda key, name=name: _find_positions(X, key, name))
         categories = None
         if spec.encoding == "category":
