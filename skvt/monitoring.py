@@ -1,4 +1,4 @@
-"""Progress of a fit: scikit-learn callbacks and printed lines."""
+"""Progress of a fit, as reported to scikit-learn's callbacks and in printed lines."""
 
 from contextlib import nullcontext
 

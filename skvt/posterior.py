@@ -1,4 +1,4 @@
-"""The fitted posterior q(beta) of the global parameters beta, as users see it."""
+"""The fitted posterior q(beta) of the global parameters beta, the attribute ``posterior_``."""
 
 from collections.abc import Mapping
 from typing import Any

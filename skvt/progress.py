@@ -10,14 +10,18 @@ from typing import Any, ClassVar
 
 from skvt.files import are_indices_below, are_like
 
+
+def _get_shapes(value: Any) -> list[tuple[int, ...]]:
+    """Return the shapes of the arrays of statistics, or of a sequence of arrays."""
+    return [array.shape for array in getattr(value, "arrays", value)]
+
+
 # Functions by the names of rules. A function returns whether a value in a file is legal, given the
 # shapes of the arrays of statistics, the number k of components and the number of steps.
 RULES: dict[str, Callable[..., bool]] = {
     # None, statistics, or a sequence of arrays, which may be empty.
     "statistics": lambda value, shapes, k, n_steps: (
-        value is None
-        or not (arrays := getattr(value, "arrays", value))
-        or [a.shape for a in arrays] == shapes
+        value is None or _get_shapes(value) in ([], shapes)
     ),
     # A list of statistics of fresh components, which a birth proposes. The number of components may
     # differ from k.

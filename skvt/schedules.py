@@ -1,4 +1,4 @@
-"""Step sizes of stochastic inference."""
+"""Step sizes of stochastic inference, by the number of the step."""
 
 from dataclasses import dataclass
 

@@ -1,10 +1,10 @@
 """The contract of a temperature policy, which sets the temperature T of each step of a fit.
 
-Users create a *recipe*, an object of parameters such as ``LinearAnnealing(...)``. It is a
-:class:`TemperaturePolicy`. Its method ``start`` gets the properties of the fit as a
-:class:`FitPlan`, and makes the *running policy* of this fit, a :class:`RunningPolicy`. The engine,
-that is, the algorithm that makes the passes, asks the running policy for temperatures and tells it
-the results of local steps.
+Users create a *recipe*, a :class:`TemperaturePolicy` with parameters, such as
+``LinearAnnealing(...)``. The method ``start`` of a recipe takes the properties of a fit, a
+:class:`FitPlan`, and returns the *running policy* of this fit, a :class:`RunningPolicy`. The
+engine, that is, the algorithm that makes the passes, asks the running policy for temperatures and
+passes the results of local steps to it.
 
 The *energy* of a row x is ``E_q[log p(x, z | beta)]`` with local variables z and global variables
 beta; it has the sign of a log density. The inverse temperature 1 / T multiplies the energy, so that

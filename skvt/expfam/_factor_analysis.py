@@ -148,12 +148,12 @@ class FactorAnalysis:
 
     A member has the natural parameters of a :class:`~skvt.expfam.NormalWishart`, and a row of data
     adds the same statistics to them. The log-normaliser is the maximum over q of the bound of the
-    log evidence of the rows that were added to the prior. The expectation, the gradient of the
-    log-normaliser, has the form of the expectation of a normal-Wishart, with two differences: a
-    bound takes the place of ``E[log|Lambda|]``, and the corresponding matrix in the bound of
-    ``E[log p(x)]``, see :func:`compute_expected_precision`, takes the place of E[Lambda]. Energies,
-    evidences and divergences follow from the log-normaliser and the expectation as in any family.
-    :class:`~skvt.expfam.Family` documents the methods that all families have.
+    log evidence of the rows that were added to the prior. The expectation is the gradient of the
+    log-normaliser. Compared with a normal-Wishart, a bound takes the place of ``E[log|Lambda|]``,
+    and the result of :func:`compute_expected_precision`, the matrix in the bound of
+    ``E[log p(x)]``, takes the place of E[Lambda]. Energies, evidences and divergences follow from
+    the log-normaliser and the expectation as in any family. :class:`~skvt.expfam.Family` documents
+    the methods that all families have.
     """
 
     # (2 + D + D (D + 1) / 2,): natural parameters of the prior, a normal-Wishart whose inverse

@@ -1,4 +1,4 @@
-"""The gamma family.
+"""The gamma family: distributions of positive numbers, such as rates and precisions.
 
 A member of the family is one distribution, and the leading axes of arrays enumerate members.
 :class:`~skvt.expfam.Family` documents the methods that all families have.

@@ -1,4 +1,7 @@
-"""The conjugate family of K Gaussians with separate means and a shared precision matrix."""
+"""The conjugate family of K Gaussians with separate means and a shared precision matrix.
+
+:class:`~skvt.expfam.Family` documents the methods that all families have.
+"""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -116,7 +119,8 @@ class TiedNormalWishart:
         root = draw_root(self.precision_marginal(eta), rng)
         z = rng.standard_normal(mean.shape) / np.sqrt(kappa)[..., None]
         # Since Lambda = root root', root'^-1 z_k has the covariance (kappa_k Lambda)^-1.
-        deviation = np.linalg.solve(root.T, z.reshape(-1, len(root)).T).T.reshape(z.shape)
+        columns = z.reshape(-1, len(root)).T
+        deviation = np.linalg.solve(root.T, columns).T.reshape(z.shape)
         precision = np.broadcast_to(root @ root.T, separate["scale_inverse"].shape)
         return MeanPrecision(mean + deviation, np.array(precision))
 

@@ -1,8 +1,8 @@
 """Rows of several small calls of ``partial_fit``, which are gathered to a batch.
 
-*Births*, the moves that add components, need more rows than a small call has. They are therefore
-tried among the rows of several calls. In memoized inference, each batch has a *memo*: its
-statistics and the entropies of its assignments. A memo has a key. A call may have an id,
+*Births*, the moves that add components, need more rows than a small call has, and are therefore
+tried among the rows of several calls. In memoized inference, each batch has a *memo* with a key:
+the statistics of the batch and the entropies of its assignments. A call may have an id,
 ``batch_id``, by which the user can replace the rows of the call later. The id is then the key of
 the memo of the call.
 """
@@ -137,8 +137,9 @@ class Gathered:
     def rows_of_calls(self):
         """Positions of the rows of each call, by id; empty for calls without ids."""
         ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
-        # ``zip`` leaves out the last array that ``split`` returns, the rows after the last call.
-        return dict(zip(self.calls, np.split(np.arange(self.weights.size), ends), strict=False))
+        split_rows = np.split(np.arange(self.weights.size), ends)
+        # ``zip`` leaves out the last array of ``split_rows``, which has no rows.
+        return dict(zip(self.calls, split_rows, strict=False))
 
     @property
     def memo_keys(self):

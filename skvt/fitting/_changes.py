@@ -1,4 +1,7 @@
-"""Comparison of the parameters of an estimator with their values at its last fit or other call."""
+"""Comparison of the parameters of an estimator with their values at its last fit or other call.
+
+Warm starts, later calls of ``partial_fit``, and ``resume`` refuse or adopt the changes.
+"""
 
 import numpy as np
 from sklearn.base import BaseEstimator

@@ -120,24 +120,23 @@ class Fit:
         rng = np.random.default_rng(seed)
         plan = plan if policy is None else replace(plan, policy=policy)
         data = plan.data
-        before = self.before
-        if before is None:
+        if self.before is None:
             # Make the initial statistics of the model, and the temperature policy of this start.
             state, running_policy = plan.begin(model, self.workers, rng)
             fitted = self._make_initial_fitted(plan, model, state, running_policy)
         else:
             # Continue a copy of the fit. Keep its memos, the statistics and entropies of batches,
             # only if the batches consist of the same rows.
-            before = before.draft()
-            state = before.state
+            draft = self.before.draft()
+            state = draft.state
             if not self._has_memos_of(data):
-                before = before.with_names_by_position()
+                draft = draft.with_names_by_position()
                 state = state.without_memos(data.total)
             if self.rows.labels is not None:
                 state = self.rows.labels.add_to_components(state, model, data.X, data.weights)
             # Let the policy forget the energies of single rows, because the rows may differ.
-            before.policy.forget_rows(data.n_rows)
-            fitted = self._make_initial_fitted(plan, model, state, before.policy, before)
+            draft.policy.forget_rows(data.n_rows)
+            fitted = self._make_initial_fitted(plan, model, state, draft.policy, draft)
         # The engine of the first phase of the plan makes the first passes.
         state = plan.phases[0].engine.start(state, data.total)
         # The initial values of the first local steps of rows.
@@ -151,17 +150,17 @@ class Fit:
         The start continues after its last pass before the interruption. ``progress`` is the
         :class:`Progress` of the interrupted fit.
         """
-        before = self.estimator._fitted.draft()
-        plan = self.estimator._plan(before.model, self.rows.X, self.rows.weights)
+        draft = self.estimator._fitted.draft()
+        plan = self.estimator._plan(draft.model, self.rows.X, self.rows.weights)
         if progress.row_starts is not None:
-            before.state.row_starts = progress.row_starts.copy()
+            draft.state.row_starts = progress.row_starts.copy()
         plan.set_progress(deepcopy(progress.engine))
         # The progress is copied, so that the fit can be resumed again if this call fails.
         start = replace(progress.start, rng=deepcopy(progress.start.rng))
         self.plan = plan
         self._has_launched = True
         self.is_warm = self.estimator._is_warm_start()
-        fitted = self._make_initial_fitted(plan, before.model, before.state, before.policy, before)
+        fitted = self._make_initial_fitted(plan, draft.model, draft.state, draft.policy, draft)
         return Launch(plan, fitted, start)
 
     def _has_memos_of(self, data):
@@ -284,10 +283,11 @@ class Fit:
     def _attributes_to_show(self, fitted, progress):
         """Return the attributes, by name, that the estimator would have if the fit ended now."""
         without_labels = self._without_labels(fitted)
+        # A fit with labels of rows cannot be resumed.
+        progress_if_resumable = {"_progress": progress} if without_labels is fitted else {}
         return {
             "_fitted": replace(without_labels, reader=self.rows.reader),
-            # A fit with labels of rows cannot be resumed.
-            **({"_progress": progress} if without_labels is fitted else {}),
+            **progress_if_resumable,
             "n_iter_": len(fitted.history),
             "converged_": progress.start.position.converged,
             **self.estimator._attributes_of_model(fitted.model),

@@ -137,11 +137,11 @@ class Fitted:
             for topic, name in (self.topic_labels or {}).items()
             if topic in position_of
         }
-        cluster_labels = {
-            tuple(sorted(position_of[component_id] for component_id in cluster)): name
-            for cluster, name in (self.cluster_labels or {}).items()
-            if position_of.keys() >= set(cluster)
-        }
+        cluster_labels = {}
+        for cluster, name in (self.cluster_labels or {}).items():
+            if position_of.keys() >= set(cluster):
+                positions = sorted(position_of[component_id] for component_id in cluster)
+                cluster_labels[tuple(positions)] = name
         return replace(
             self, topic_labels=topic_labels or None, cluster_labels=cluster_labels or None
         )

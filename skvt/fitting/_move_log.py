@@ -1,4 +1,4 @@
-"""The log of moves, that is, of proposed changes of the components of a model, as a table."""
+"""The log of moves, that is, of proposed changes of components, as the table ``move_log_``."""
 
 
 class MoveLog(dict):

@@ -107,7 +107,8 @@ def estimator(cls):
     # of the docstring, whose entries begin with one or more names of parameters. The position -1
     # keeps ``self`` first, which has no entry.
     entry_labels = re.findall(r"^(\w[\w, ]*) : ", cls.__doc__ or "", re.MULTILINE)
-    positions = {name: i for i, name in enumerate(", ".join(entry_labels).split(", "))}
+    names_in_order = ", ".join(entry_labels).split(", ")
+    positions = {name: position for position, name in enumerate(names_in_order)}
     signature = inspect.signature(cls.__init__)
     parameters = signature.parameters.values()
     parameters = sorted(parameters, key=lambda p: (p.kind, positions.get(p.name, -1)))

@@ -1,4 +1,4 @@
-"""The attributes that an estimator has after a call."""
+"""The attributes of an estimator, which ``fit``, ``partial_fit`` and ``resume`` set at the end."""
 
 from dataclasses import replace
 

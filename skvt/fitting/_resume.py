@@ -42,7 +42,8 @@ class RowsIdentity:
     def of(cls, X, weights):
         """Return the shape, type and digest of rows and their weights."""
         n_rows = X.shape[0]
-        rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE_SIZE)).astype(np.int64))
+        evenly_spaced = np.linspace(0, n_rows - 1, min(n_rows, _SAMPLE_SIZE))
+        rows = np.unique(evenly_spaced.astype(np.int64))
         sample, sample_weights = take_rows(X, weights, rows)
         arrays = [np.asarray(sample_weights, np.float64), get_chunk_sizes(X), *_details_of(sample)]
         if sp.issparse(sample):

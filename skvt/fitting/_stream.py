@@ -81,8 +81,8 @@ def _fit_call(estimator, before, rows, batch_id, workers):
     # Gather the rows of small calls.
     gathered = None
     if estimator._gathers_small_calls(before):
-        memos = {} if before is None else before.memos
-        gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
+        memos, gathered_before = ({}, None) if before is None else (before.memos, before.gathered)
+        gathered = Gathered.of(gathered_before, X, weights, batch_id, memos)
     # The first call begins the stream. A later call begins it anew if all rows so far are gathered:
     # a new model of the gathered rows can then replace the fit.
     begins_stream = before is None

@@ -249,9 +249,10 @@ _Entry: TypeAlias = tuple[_PackedMemo, int]
 class Memos(MutableMapping[Hashable, Memo]):
     """A mapping from the key of each batch to its memo, which also keeps the sum of all memos.
 
-    Sums are kept in levels: sums of up to _MAX_TERMS = 32 memos, sums of up to 32 such sums, and so
-    on. If a memo is replaced, only the sums that include the memo are computed again. Rounding
-    errors do not accumulate, because each sum is computed from its terms.
+    The memos have the order in which their keys were added. Sums are kept in levels: sums of up to
+    _MAX_TERMS = 32 memos, sums of up to 32 such sums, and so on. If a memo is replaced, only the
+    sums that include the memo are computed again. Rounding errors do not accumulate, because each
+    sum is computed from its terms.
 
     A change of all memos is deferred until a memo or the total is requested. Changes are linear, so
     that they can be applied to sums directly.

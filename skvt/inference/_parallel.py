@@ -10,8 +10,8 @@ and a third time when the :class:`Workers` are freed.
 Tasks are passed to threads by a plain queue, because other ways are slow compared with the work. A
 minibatch of a hundred documents takes 1 to 3 ms. A thread gets a task from the queue after 0.03 ms;
 ``joblib.Parallel`` polls for results every 10 ms. A loop of 10 microseconds that two threads share
-takes 11 microseconds with a queue, and 19 to 31 with a ``ThreadPoolExecutor``: with the queue, the
-caller does not wait for a thread that gets its task too late.
+takes 11 microseconds with a queue, because the caller does not wait for a thread that gets its task
+too late, and 19 to 31 microseconds with a ``ThreadPoolExecutor``.
 """
 
 import weakref

@@ -563,7 +563,8 @@ def _check_keys(keys):
             "these."
         )
     # ``unique`` counts equal hashes by sorting, which takes less than quadratic time.
-    _, counts = np.unique(np.array([hash(key) for key in keys], np.int64), return_counts=True)
+    hashes = np.array([hash(key) for key in keys], np.int64)
+    _, counts = np.unique(hashes, return_counts=True)
     if counts.max(initial=0) > _MAX_KEYS_PER_HASH:
         raise FileError(
             f"More than {_MAX_KEYS_PER_HASH} keys of a set or dictionary have the same hash."

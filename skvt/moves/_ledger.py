@@ -86,7 +86,8 @@ class Ledger:
         Proposals that failed under the old priors may succeed under the new priors.
         """
         blocks = zip(model.families, model.prior().arrays, strict=True)
-        prior = sum(float(np.sum(family.log_normalizer(eta))) for family, eta in blocks)
+        log_normalizers = (family.log_normalizer(eta) for family, eta in blocks)
+        prior = sum(float(np.sum(values)) for values in log_normalizers)
         if self.prior is None:
             return replace(self, prior=prior)
         if abs(prior - self.prior) <= self.other_prior:

@@ -479,7 +479,8 @@ def _find_counts_rising_with_total(summaries, table):
     if len(values_of_counts) < _MIN_COUNT_COLUMNS:
         return {}
     # The columns of X are the columns of counts, with the mean for missing values.
-    X = np.stack([np.nan_to_num(x, nan=np.nanmean(x)) for x in values_of_counts.values()], axis=1)
+    columns = [np.nan_to_num(x, nan=np.nanmean(x)) for x in values_of_counts.values()]
+    X = np.stack(columns, axis=1)
     mean, variance = X.mean(axis=0), X.var(axis=0)
     row_totals = X.sum(axis=1)
     # Entry (n, i) is the total of row n without column i of X.

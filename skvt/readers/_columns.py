@@ -234,7 +234,9 @@ def _widen_for_values(series, values):
     converted to this type. Otherwise the series is converted to Float64.
     """
     try:
-        dtype = np.dtype(bool if series.dtype == nw.Boolean else str(series.dtype).lower())
+        # Other names of types are the same in NumPy, except for capitals.
+        is_boolean = series.dtype == nw.Boolean
+        dtype = np.dtype("bool" if is_boolean else str(series.dtype).lower())
     except TypeError:
         # Decimals and columns without values have no type in NumPy.
         return series.cast(nw.Float64), values

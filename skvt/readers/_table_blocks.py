@@ -3,11 +3,12 @@
 A *component* is the likelihood of a *block* of columns in a mixture; the object with its parameters
 is a ``spec``. The user lists the blocks in ``components``, or ``components="auto"``, called "auto"
 in this module, forms blocks by the types and the values of the columns. Columns named in ``given``
-explain the other columns and have no component. Rows in several chunks are scanned chunk by chunk
-(:func:`scan_table`), and the scans are joined into one table (:func:`join_tables`). A real column
-in which one value is a point mass, such as the zeros of rainfall, gets a
-:class:`~skvt.components.Hurdle`. Findings on columns, such as identifiers, come from
-:mod:`skvt.readers._audit`. j is the position of a column in the table.
+explain the other columns and have no component.
+
+Rows in several chunks are scanned chunk by chunk (:func:`scan_table`), and the scans are joined
+into one table (:func:`join_tables`). A real column in which one value is a point mass, such as the
+zeros of rainfall, gets a :class:`~skvt.components.Hurdle`. Findings on columns, such as
+identifiers, come from :mod:`skvt.readers._audit`. j is the position of a column in the table.
 """
 
 from collections import Counter
@@ -101,7 +102,8 @@ class ValueCounts(NamedTuple):
 
     def merged_with(self, other):
         """Return the counts of the values in the chunks of this object and of ``other``."""
-        counts = dict(sorted((Counter(self.counts) + Counter(other.counts)).items()))
+        summed_counts = Counter(self.counts) + Counter(other.counts)
+        counts = dict(sorted(summed_counts.items()))
         n_observed = self.n_observed + other.n_observed
         has_missing = self.has_missing or other.has_missing
         return ValueCounts(n_observed, has_missing, _select_counts(counts, n_observed))
