@@ -2,10 +2,12 @@
 
 A line ``.. shared: n_init, n_jobs`` in the docstring of a class stands for the entries of these
 names below. Indented lines after the line ``.. shared:`` continue the last of these entries.
-Defaults are taken from the signature. If a name has several texts, all but one have a mark:
-"(memoized)", "(topics)" or "(factors)". A line names such a text with its mark, as in ``.. shared:
-moves (memoized)``, and the docstring gets the name without the mark. Names that share one text are
-joined by "&". These texts are part of the documentation of users, to whom "you" is addressed.
+Defaults are taken from the signature. Names that share one text are joined by "&". These texts are
+part of the documentation of users, to whom "you" is addressed.
+
+If a name has several texts, all but one have a mark: "(memoized)", "(topics)" or "(factors)". A
+line names such a text with its mark, as in ``.. shared: moves (memoized)``, and the docstring gets
+the name without the mark.
 
 Parameters
 ----------
@@ -24,9 +26,8 @@ evaluate_every : int
     judged at these evaluations only.
 init_params : {"k-means++", "random", "random_from_data"}
     How the initial components are found. "k-means++": each component begins with a row, its seed;
-    a row becomes a seed with a probability that is the larger, the worse the earlier seeds
-    explain the row. "random": from random responsibilities. "random_from_data": each component
-    begins with a row that is drawn uniformly.
+    rows that earlier seeds explain badly are more likely to become seeds. "random": from random
+    responsibilities. "random_from_data": each component begins with a row that is drawn uniformly.
 labels : {"components", "clusters"}
     What the labels in ``labels_``, ``fit_predict``, ``predict`` and ``predict_proba`` refer to by
     default: the components, or the ``n_clusters_`` clusters that components are joined to. After
@@ -60,7 +61,7 @@ max_doc_update_iter : int
 max_iter : int
     Maximum number of passes over the data.
 mean_change_tol : float
-    A document's local step has converged when its expected numbers of tokens per topic change by
+    A document's local step has converged when the expected number of tokens per topic changes by
     less than this, on average over the topics.
 moves : tuple of {"split-merge"}
     Moves that may be made; ``()`` is none. A move splits a topic that mixes two themes, and
@@ -147,8 +148,8 @@ Attributes
 block_relevance_ : ndarray of shape (K, n_blocks)
     Evidence that the rows of a component and all other rows have different parameters in a
     block: the log Bayes factor against equal parameters in nats, divided by the component's
-    number of rows. If positive, the block distinguishes the rows of the component from the other
-    rows. Components of less than one row count as one row.
+    number of rows, but by 1 if the component has less than one row. If positive, the block
+    distinguishes the rows of the component from the other rows.
 bound_ : float
     Perplexity of the training data by the bound, ``exp(-elbo_ / words)``, as in scikit-learn.
     The perplexity of held-out words is ``perplexity(X)``.

@@ -280,7 +280,7 @@ class ClusterSite:
         from distributed import wait
 
         # Futures whose results are not combined yet. They are cancelled after an error.
-        unused_futures: deque[Any] = deque()
+        uncombined_futures: deque[Any] = deque()
 
         def start_tasks() -> Iterator[Any]:
             """Start the tasks and yield their futures; wait while too many tasks are unfinished."""
@@ -288,7 +288,7 @@ class ClusterSite:
             unfinished: deque[Any] = deque()
             for handle, arguments in tasks:
                 future = self._start_task(function, handle, arguments, shared)
-                unused_futures.append(future)
+                uncombined_futures.append(future)
                 unfinished.append(future)
                 if len(unfinished) > max_tasks:
                     wait(unfinished.popleft())
@@ -297,12 +297,12 @@ class ClusterSite:
         def combine_futures(futures: list[Any]) -> Any:
             """Start a task that combines the results of ``futures``; return its future."""
             combined = self._submit(combine, futures)
-            unused_futures.append(combined)
+            uncombined_futures.append(combined)
             for future in futures:
-                unused_futures.remove(future)
+                uncombined_futures.remove(future)
             return combined
 
-        with _errors_of_clusters(), self._cancelling(unused_futures):
+        with _errors_of_clusters(), self._cancelling(uncombined_futures):
             return _combine_in_tree(start_tasks(), combine_futures).result()
 
     @contextmanager

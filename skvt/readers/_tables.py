@@ -501,15 +501,15 @@ class Table:
             X = fill_column(X, j, is_filled[:, j], values)
         return X
 
-    def name_bad_column(self, block, bad):
+    def name_bad_column(self, block, is_illegal):
         """Return the name of the first column of a block that has an illegal value, for an error.
 
-        ``bad`` (n_rows, n_columns of the block) marks illegal values. If it marks the stored values
-        of sparse rows, (nnz,), the column is not known, and the name of the block is returned.
+        ``is_illegal`` (n_rows, n_columns of the block) marks illegal values. If it marks the stored
+        values of sparse rows, (nnz,), the column is not known: return the name of the block.
         """
-        if bad.ndim < 2:
+        if is_illegal.ndim < 2:
             return block.name
-        return self.names[block.columns[int(np.argmax(bad.any(axis=0)))]]
+        return self.names[block.columns[int(np.argmax(is_illegal.any(axis=0)))]]
 
 
 def _to_entries(values):
@@ -553,11 +553,11 @@ def _read_numbers(column, name, spec, *, is_new):
 # rows are sparse.
 def _check_finite(values, block, table):
     """Raise ValueError for infinite values of a block."""
-    bad = np.isinf(values)
-    if bad.any():
+    is_illegal = np.isinf(values)
+    if is_illegal.any():
         raise ValueError(
-            f"Input X contains infinity in column {table.name_bad_column(block, bad)!r}. Columns "
-            "take finite numbers, or NaN where a value is missing."
+            f"Input X contains infinity in column {table.name_bad_column(block, is_illegal)!r}. "
+            "Columns take finite numbers, or NaN where a value is missing."
         )
 
 
@@ -569,11 +569,12 @@ def _check_real(values, block, table):
 
 def _check_binary(values, block, table):
     """Raise ValueError unless the values of a block are 0, 1 or NaN."""
-    bad = (values != 0.0) & (values != 1.0) & ~np.isnan(values)
-    if bad.any():
+    is_illegal = (values != 0.0) & (values != 1.0) & ~np.isnan(values)
+    if is_illegal.any():
         raise ValueError(
-            f"Column {table.name_bad_column(block, bad)!r} must be binary: 0 or 1, or NaN where a "
-            f"value is missing. Got {values[bad].flat[0]:g}; if it is a code, use Categorical()."
+            f"Column {table.name_bad_column(block, is_illegal)!r} must be binary: 0 or 1, or NaN "
+            f"where a value is missing. Got {values[is_illegal].flat[0]:g}; if it is a code, use "
+            "Categorical()."
         )
 
 
@@ -584,11 +585,11 @@ def _check_count(values, block, table):
     """
     # Only Multinomial takes no missing values, so that other components take counts only.
     takes_integers_only = block.spec.allows_missing
-    bad = (values < 0.0) | np.isinf(values)
+    is_illegal = (values < 0.0) | np.isinf(values)
     if takes_integers_only:
         with np.errstate(invalid="ignore"):
-            bad |= (values != np.floor(values)) & ~np.isnan(values)
-    if bad.any():
+            is_illegal |= (values != np.floor(values)) & ~np.isnan(values)
+    if is_illegal.any():
         numbers = "0, 1, 2, ..." if takes_integers_only else "finite numbers from 0 on"
         remedy = ""
         if table.reasons and not takes_integers_only:
@@ -597,9 +598,9 @@ def _check_count(values, block, table):
                 "pass X.toarray(), or list the 'components'."
             )
         raise ValueError(
-            f"Column {table.name_bad_column(block, bad)!r} must have counts: {numbers}. Negative "
-            f"values in data passed to {type(block.spec).__name__} are not counts, nor are other "
-            f"values. Got {values[bad].flat[0]:g}.{remedy}"
+            f"Column {table.name_bad_column(block, is_illegal)!r} must have counts: {numbers}. "
+            f"Negative values in data passed to {type(block.spec).__name__} are not counts, nor "
+            f"are other values. Got {values[is_illegal].flat[0]:g}.{remedy}"
         )
 
 
