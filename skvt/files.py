@@ -143,9 +143,8 @@ def _follows_rule(value: Any, rule: str, lengths: dict[str, int]) -> bool:
         return bool(1 <= value <= lengths["k"] + _MAX_WITHOUT_STATISTICS)
     if rule in _NUMBER_RULES:
         return is_in_legal_range(value) if rule == PRIOR else is_positive(value)
-    return any(
-        _has_shape(np.shape(value), alternative.split(), lengths) for alternative in rule.split("|")
-    )
+    shape, alternatives = np.shape(value), rule.split("|")
+    return any(_has_shape(shape, expected.split(), lengths) for expected in alternatives)
 
 
 def _has_shape(shape: Sequence[int], expected: list[str], lengths: dict[str, int]) -> bool:

@@ -772,9 +772,8 @@ def _maximise_bounds(
                     variances[k, column] = new_variances[column]
             # Acceleration, or a basis that lacks a factor, can make a step fail. Comparisons are
             # written with ``not``, so that they are also true if ``gain`` is NaN.
-            has_failed = not gain > 0.0 and (
-                is_accelerated or (basis_size > 0 and gain < -min_gain)
-            )
+            may_lack_factor = basis_size > 0 and gain < -min_gain
+            has_failed = not gain > 0.0 and (is_accelerated or may_lack_factor)
             has_converged = not has_failed and not gain >= min_gain
             if has_converged and (basis_size == 0 or D < _MANY_COLUMNS or tolerance > _TOLERANCE):
                 break

@@ -145,9 +145,8 @@ class TiedNormalWishart:
         # term only a K-th of it. Subtract the surplus.
         surplus = 1.0 - 1.0 / max(1, np.shape(eta)[0])
         with np.errstate(invalid="ignore"):
-            terms = log_densities - surplus * Wishart.log_density(
-                self.precision_marginal(eta), precision
-            )
+            log_density_of_precision = Wishart.log_density(self.precision_marginal(eta), precision)
+            terms = log_densities - surplus * log_density_of_precision
         is_shared = np.all(precision == precision[..., :1, :, :], (-1, -2))
         is_legal = compute_statistic(precision)[1] & is_shared
         return np.where(np.all(is_legal, axis=-1, keepdims=True), terms, -np.inf)

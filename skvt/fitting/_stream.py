@@ -117,9 +117,8 @@ def _fit_call(estimator, before, rows, batch_id, workers):
             state = labels.add_to_components(fitted.state, model, X, weights, scale)
             fitted = replace(fitted, model=model, state=state)
         plan = estimator._plan(fitted.model, X, weights, stream=True)
-    fitted, step_size = _make_steps(
-        fitted, plan, workers, batch_id, gathered, estimator.random_state
-    )
+    random_state = estimator.random_state
+    fitted, step_size = _make_steps(fitted, plan, workers, batch_id, gathered, random_state)
     if labels is not None:
         fitted = labels.remove_class_column(fitted)
     _record_call(fitted, step_size, n_moves, start_time)

@@ -122,13 +122,11 @@ class LocalSite:
         from dask.base import compute
         from dask.delayed import delayed
 
-        delayed_shared = delayed(shared)
+        call_task, delayed_shared = delayed(_call_task, pure=False), delayed(shared)
         remaining_tasks = iter(tasks)
         while task_group := list(islice(remaining_tasks, _TASKS_AT_ONCE)):
             calls = [
-                delayed(_call_task, pure=False)(
-                    function, handle.block, delayed(handle.seal(arguments)), delayed_shared
-                )
+                call_task(function, handle.block, delayed(handle.seal(arguments)), delayed_shared)
                 for handle, arguments in task_group
             ]
             try:

@@ -129,10 +129,10 @@ class MemoizedInference(ResumableMixin):
         # At T > 1, add noise, because components that are equal would stay equal.
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
-        # Make a checkpoint only if local steps may end in worse optima than before. See `run_pass`
-        # for the two cases.
+        # Make a checkpoint only if local steps may end in worse optima than before, and the bound
+        # before the pass is known. See `run_pass` for the two cases.
         may_lower_bound = self._is_continued or Capability.LOCAL_SEARCH in model.capabilities
-        may_revert = self._at_unit_temperature and may_lower_bound
+        may_revert = self._at_unit_temperature and may_lower_bound and self._last_bound is not None
         checkpoint = state.checkpoint() if may_revert else None
         model_before = model
         # Visit the batches in random order. The key of a batch is its number in the order of rows.
@@ -150,10 +150,7 @@ class MemoizedInference(ResumableMixin):
             model = move.update_priors(model)
         sort_components(model, state)
         # Revert the pass if the exact bound is now lower than the bound before the pass.
-        last_bound, has_fallen = self._last_bound, False
-        if checkpoint and last_bound is not None:
-            has_fallen = exceeds(last_bound, compute_exact_bound(model, state))
-        if checkpoint and has_fallen:
+        if checkpoint and exceeds(self._last_bound, compute_exact_bound(model, state)):
             state.restore(checkpoint)
             state.move_log[n_records:] = map(_mark_reverted, state.move_log[n_records:])
             model = model_before

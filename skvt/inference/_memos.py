@@ -58,9 +58,8 @@ class Memo:
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None:
             losses = self.merge_entropy_loss + self.merge_entropy_loss.T
-            merge_entropy_loss = np.triu(
-                take_components(take_components(losses, index).T, index), 1
-            )
+            losses = take_components(take_components(losses, index).T, index)
+            merge_entropy_loss = np.triu(losses, 1)
         entropy = take_components(self.entropy, index) if self.entropy.ndim else self.entropy
         candidates = self.candidates
         if candidates is not None:

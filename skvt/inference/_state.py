@@ -371,9 +371,8 @@ class MemoizedState(State):
         self.stats = RunningStats(take_components(array, index) for array in self.stats.arrays)
         self.memos.change_all(RearrangeChange(index))
         if self.initial is not None:
-            self.initial = Stats(
-                tuple(take_components(array, index) for array in self.initial.arrays)
-            )
+            arrays = tuple(take_components(array, index) for array in self.initial.arrays)
+            self.initial = Stats(arrays)
 
 
 class WithoutMemosMixin:

@@ -159,9 +159,8 @@ def visit_batch(batch: Any, request: VisitRequest, run: Run) -> VisitResult:
         batch = replace(batch, candidates=request.candidates)
     # Make the local step with the requested initial values and with tempered weights. Moves observe
     # ``batch``, which has neither.
-    batch_with_start = (
-        batch if request.row_starts is None else replace(batch, row_starts=request.row_starts)
-    )
+    row_starts = request.row_starts
+    batch_with_start = batch if row_starts is None else replace(batch, row_starts=row_starts)
     tempered_batch = weight_by_temperature(batch_with_start, inv_temp)
     result = model.local_step(tempered_batch, global_params, inv_temp, run, **request.step_options)
     # Add up the local parts of the bound, or make a memo, from which the bound is computed later.

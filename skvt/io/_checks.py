@@ -324,10 +324,8 @@ def _check_kept_values(values, rule_arguments):
     ``values`` has the values of attributes by name. A file does not name their class, so that any
     subclass with attributes of the same names and types is accepted.
     """
-    matching_classes = (
-        cls for cls in _iterate_subclasses(ResumableMixin) if _may_keep(cls, values, rule_arguments)
-    )
-    cls = next(matching_classes, None)
+    subclasses = _iterate_subclasses(ResumableMixin)
+    cls = next((cls for cls in subclasses if _may_keep(cls, values, rule_arguments)), None)
     _require(
         cls is not None,
         f"No engine, step or move remembers {sorted(map(str, values))} with values of such "
@@ -344,9 +342,8 @@ def _may_keep(cls, values, rule_arguments):
     default.
     """
     names = {*cls.kept_attributes, *cls.kept_parts}
-    has_legal_names = set(values) <= names and all(
-        hasattr(cls, name) for name in names - set(values)
-    )
+    have_defaults = all(hasattr(cls, name) for name in names - set(values))
+    has_legal_names = set(values) <= names and have_defaults
     return has_legal_names and all(
         _follows_hint(values[name], cls.kept_attributes[name], rule_arguments)
         for name in set(values) & set(cls.kept_attributes)

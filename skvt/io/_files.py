@@ -214,8 +214,7 @@ def _decode_estimator(node, archive, size):
         fitted.parameters.setdefault(parameter, default)
     # The reader converts the rows that users pass to arrays of numbers. It is not in the file, and
     # is made again from the parameters and attributes of the estimator.
-    reader = estimator._reader_class.from_estimator(estimator).restore(
-        vars(estimator), fitted.model.dtype
-    )
+    reader = estimator._reader_class.from_estimator(estimator)
+    reader = reader.restore(vars(estimator), fitted.model.dtype)
     estimator._fitted = replace(fitted, reader=reader)
     return estimator

@@ -277,11 +277,9 @@ class Birth(Move):
                 (target,) = self._adopted_targets
                 self._ledger = self._ledger.record_failure(target.ids, target.masses)
         components = [k for target in self._adopted_targets for k in target.components]
-        n_fresh = len(self._newborn_ids)
+        n_fresh, n_targets = len(self._newborn_ids), len(self._adopted_targets)
         tried = f"{n_fresh} fresh components, adopted for a pass"
-        return decision.record(
-            tools.n_iter, "birth", components, tried, n_fresh, len(self._adopted_targets)
-        )
+        return decision.record(tools.n_iter, "birth", components, tried, n_fresh, n_targets)
 
     # ----------------------------------------------------------------------------- a stream
     def change_within_batch(

@@ -369,9 +369,8 @@ class FreshMixtures:
                 memo, bound = new_memo, new_bound
             ends_like_target = n_new == n_target and not judge_best().is_accepted
         description = _describe_starts(tried_starts)
-        return FreshResult(
-            judge_best(), description, memo.stats, one_component_memo.stats, learns_priors
-        )
+        one_component = one_component_memo.stats
+        return FreshResult(judge_best(), description, memo.stats, one_component, learns_priors)
 
 
 def _describe_starts(starts: list[tuple[int, str]]) -> str:

@@ -66,10 +66,9 @@ class Ledger:
     def record_failure(self, ids: list[int], masses: list[float] | Array, number: int = 1) -> Self:
         """Record a failed proposal, as ``number`` failures of each of its targets."""
         n_failures = (self.count_failures(ids, masses) + number).tolist()
-        failures = dict(self.failures)
-        for target_id, mass, n in zip(ids, masses, n_failures, strict=True):
-            failures[target_id] = float(mass), n
-        return replace(self, failures=failures, n_in_vain=self.n_in_vain + 1)
+        targets = zip(ids, masses, n_failures, strict=True)
+        new_failures = {target_id: (float(mass), n) for target_id, mass, n in targets}
+        return replace(self, failures=self.failures | new_failures, n_in_vain=self.n_in_vain + 1)
 
     def record_success(self, cancelled: int, ids: list[int], masses: list[float] | Array) -> Self:
         """Record a successful proposal, which cancels ``cancelled`` failed proposals.

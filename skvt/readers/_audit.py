@@ -302,7 +302,7 @@ def find_uninformative_columns(columns, summaries):
         if j not in findings and column.kind is not None and len(summaries[j].values) >= MIN_ROWS
     }
     repeated = _find_repeated(kept_values)
-    return findings | {j: ("repeated", f"column {first}, left out") for first, j in repeated}
+    return findings | {j: ("repeated", f"column {i}, left out") for i, j in repeated}
 
 
 def _has_no_value(column, values):
@@ -365,9 +365,7 @@ def find_suspicious_columns(summaries, table, n_rows):
     modelled = {j: summaries[j].values for block in table.blocks for j in block.columns.tolist()}
     # Repetitions of a column that has a finding itself are not reported.
     repeated = {
-        j: ("repeated", f"column {first}")
-        for first, j in _find_repeated(modelled)
-        if first not in findings
+        j: ("repeated", f"column {i}") for i, j in _find_repeated(modelled) if i not in findings
     }
     return repeated | findings
 
@@ -512,7 +510,7 @@ def _are_counts(values):
 
 
 def _find_repeated(values_by_column):
-    """Return a list of pairs of positions: a column, and a later column that repeats it.
+    """Return a list of pairs of positions (i, j): column j repeats the earlier column i.
 
     A column repeats another column if both divide the rows into the same groups, or if one is a
     linear function of the other.

@@ -394,11 +394,10 @@ def _join_given_blocks(chunk_blocks):
     # A given block has one column, with the index 0. None is joined separately, as the last level.
     chunk_levels = [block.categories[0] for block in chunk_blocks]
     has_missing = any(None in levels for levels in chunk_levels)
-    known_levels = _join_levels(
-        [[level for level in levels if level is not None] for levels in chunk_levels]
-    )
-    all_levels = [*known_levels, None] if has_missing else known_levels
-    return replace(chunk_blocks[0], categories=[all_levels])
+    known_levels = [[level for level in levels if level is not None] for levels in chunk_levels]
+    joined_levels = _join_levels(known_levels)
+    joined_levels = [*joined_levels, None] if has_missing else joined_levels
+    return replace(chunk_blocks[0], categories=[joined_levels])
 
 
 def join_tables(scans, *, keeps_constant=False):

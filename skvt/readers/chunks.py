@@ -222,9 +222,8 @@ def _fit_reader(reader, chunks, site):
     handles = chunks.handles
     if reader.needs_scan:
         scans = enumerate(site.run_each(_scan_chunk, ((handle, (reader,)) for handle in handles)))
-        reader = reader.learn_from_scans(
-            {number: scan for number, scan in scans if scan is not None}
-        )
+        scans_of_rows = {number: scan for number, scan in scans if scan is not None}
+        reader = reader.learn_from_scans(scans_of_rows)
     # Fit the reader to the first row of the first chunk that has rows.
     for handle in handles:
         (row,) = site.run_each(_get_first_row, [(handle, ())])

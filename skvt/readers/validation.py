@@ -101,7 +101,7 @@ def require_order_of(X, **values_by_name):
     arguments = {"X": X, **values_by_name}
     indexes = {name: _get_index(values) for name, values in arguments.items()}
     indexes = {name: index for name, index in indexes.items() if index is not None}
-    first_name, first_index = next(iter(indexes.items()), (None, None))
+    first, first_index = next(iter(indexes.items()), (None, None))
     for name, index in indexes.items():
         if len(index) != len(first_index) or index.equals(first_index):
             continue
@@ -110,13 +110,12 @@ def require_order_of(X, **values_by_name):
         differing_rows = [row for row, (label, first_label) in pairs if label != first_label]
         if differing_rows and _have_same_values(index, first_index):
             row = differing_rows[0]
-            sort = f"{name}.loc[{first_name}.index]"
-            sort = sort if index.is_unique else "both in the same order"
+            sort = f"{name}.loc[{first}.index]" if index.is_unique else "both in the same order"
             raise ValueError(
-                f"The index of {name} has the labels of {first_name} in another order: the label "
-                f"of row {row} is {index[row]}, and that of {first_name} is {first_index[row]}. "
-                f"Rows are matched by position. If the labels name the rows, pass {sort}. If the "
-                f"positions match, pass {name}.reset_index(drop=True)."
+                f"The index of {name} has the labels of {first} in another order: the label of row "
+                f"{row} is {index[row]}, and that of {first} is {first_index[row]}. Rows are "
+                f"matched by position. If the labels name the rows, pass {sort}. If the positions "
+                f"match, pass {name}.reset_index(drop=True)."
             )
 
 
@@ -130,10 +129,9 @@ def _have_same_values(values, other_values):
 
 def _get_index(values):
     """Return the index of a data frame or a series of pandas or a similar package, else None."""
-    is_frame_or_series = (
-        nw.dependencies.is_pandas_like_dataframe, nw.dependencies.is_pandas_like_series
-    )  # fmt: skip
-    return values.index if any(is_kind(values) for is_kind in is_frame_or_series) else None
+    is_like_pandas_frame = nw.dependencies.is_pandas_like_dataframe(values)
+    has_index = is_like_pandas_frame or nw.dependencies.is_pandas_like_series(values)
+    return values.index if has_index else None
 
 
 def _refuse_anndata(X, caller):
