@@ -166,9 +166,9 @@ class Completes(Protocol):
 
     @property
     def without_volume(self) -> "Component":
-        """The component whose densities are of the logarithms, in columns modelled by logarithms.
+        """The component with densities of logarithms, in columns that are modelled in logarithms.
 
-        Otherwise the densities are of the values themselves, and include a Jacobian.
+        The component itself has densities of the values, which include a Jacobian.
         """
 
 

@@ -74,7 +74,7 @@ class LocalResult:
 class RowBatch:
     """A batch of rows, prepared for local steps."""
 
-    # (n, D): array or CSR matrix; a view of the data if their rows are consecutive.
+    # (n, D): array or CSR matrix; a view of the data if the rows are consecutive.
     X: Any
     # (n,): weights of the rows.
     weights: Array

@@ -138,7 +138,7 @@ class Gathered:
         """Positions of the rows of each call, by id; empty for calls without ids."""
         ends = np.cumsum(list(self.calls.values()), dtype=np.intp)
         split_rows = np.split(np.arange(self.weights.size), ends)
-        # ``zip`` leaves out the last array of ``split_rows``, which has no rows.
+        # ``zip`` leaves out the last array of ``split_rows``, the rows after the last call.
         return dict(zip(self.calls, split_rows, strict=False))
 
     @property

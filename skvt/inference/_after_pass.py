@@ -54,9 +54,9 @@ class MovesBetweenPasses(ResumableMixin):
     ) -> PassResult:
         """Make moves after a pass, and change ``state`` in place.
 
-        ``number`` is the number of the pass. Return the result of the pass with two changed flags.
-        After a move it is no longer ``monotone``, because a move that raises the bound of a sample
-        may lower the bound of all rows. ``may_stop`` is False until all moves are exhausted.
+        ``number`` is the number of the pass. Return the result of the pass with changed flags.
+        ``monotone`` is False after a move, because a move that raises the bound of a sample may
+        lower the bound of all rows. ``may_stop`` is False until all moves are exhausted.
         """
         has_moved = False
         is_exhausted = all(move.exhausted for move in self._moves)

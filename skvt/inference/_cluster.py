@@ -18,7 +18,7 @@ MAX_COMBINED = 8
 # Number of running or queued tasks per thread of the cluster. With more than 1, a thread that has
 # finished a task need not wait until this process starts another.
 _TASKS_PER_THREAD = 2
-# Minimum of the number of threads that is assumed, because some workers may not have started yet.
+# Assumed minimum of the number of threads, because some workers may not have started yet.
 _MIN_THREADS = 2
 # Share of the workers' memory that blocks may use. Visits of the rows need additional memory.
 _MEMORY_SHARE = 0.3

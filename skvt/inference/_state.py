@@ -207,7 +207,7 @@ class MemoizedState(State):
 
     # The memo of each batch, with untempered statistics and entropies.
     memos: Memos = field(default_factory=Memos)
-    # During the first pass, the statistics with which the fit began; otherwise None.
+    # During the first pass, the statistics with which the fit began, for all rows; otherwise None.
     initial: Stats | None = None
     # (K,): identifiers of the components, by which moves recognise components from pass to pass.
     # The result of a merge has a new identifier. The array is empty before the first batch.

@@ -69,7 +69,7 @@ class StochasticInference(WithoutMemosMixin, ResumableMixin, Generic[M]):
             weights = [data.weights[batch.rows] for batch in batches]
             weight = sum(float(weights_of_batch.sum()) for weights_of_batch in weights)
             total_weight = stream.count_rows(weight)
-            # Number of rows of a step as a share of a full minibatch.
+            # ``share`` is the number of rows of a step, divided by that of a full minibatch.
             n_rows = sum(weights_of_batch.size for weights_of_batch in weights)
             share = min(1.0, n_rows / (n_steps * data.batch_size))
             rate = self._make_rate(stream, weight / n_steps, state, share)

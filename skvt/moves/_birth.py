@@ -83,8 +83,8 @@ from skvt.typing import Array, IndexArray
 # Maximum number of targets of a pass, as a share of the number of components. A single target is
 # always allowed.
 MAX_TARGET_SHARE = 0.5
-# A birth only tiles if its gain, in nats for each row and in nats, is at most these two limits. Its
-# target then describes the rows nearly as well as the fresh components.
+# A birth only tiles if its gain is at most _MAX_TILING_GAIN_PER_ROW nats for each row, and at most
+# _MAX_TILING_GAIN nats. Its target then describes the rows nearly as well as fresh components.
 _MAX_TILING_GAIN_PER_ROW = 0.0025
 _MAX_TILING_GAIN = 10.0
 # Births end after this number of successive births that only tile.
