@@ -57,7 +57,7 @@ class Memo:
         arrays = tuple(take_components(array, index) for array in self.stats.arrays)
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None:
-            losses = self.merge_entropy_loss + self.merge_entropy_loss.T
+            losses: Array = self.merge_entropy_loss + self.merge_entropy_loss.T
             losses = take_components(take_components(losses, index).T, index)
             merge_entropy_loss = np.triu(losses, 1)
         entropy = take_components(self.entropy, index) if self.entropy.ndim else self.entropy
