@@ -27,8 +27,10 @@ from skvt.typing import Array, IndexArray
 LOG_2PI = np.log(2.0 * np.pi)
 # Maximum number of natural parameters that predictive densities and merges hold at a time.
 _ENTRIES_AT_ONCE = 2**20
-# Maximum number of tables that are held at a time, and maximum number of entries of these tables.
-_TABLES_AT_ONCE = 512
+# Maximum number of components that are fitted to one row each at a time. It is also the minimum
+# number of rows whose features are summed at a time.
+_FITTED_AT_ONCE = 512
+# Maximum number of entries of the table of these components.
 _TABLE_ENTRIES_AT_ONCE = 2**18
 
 
@@ -38,10 +40,11 @@ def sum_per_component(values: Array) -> Array:
 
 
 class RowFits:
-    """The fits of rows to components that are each fitted to one row, called the seed.
+    """How well components that are fitted to one row, the seed, fit other rows.
 
-    A fit is ``E[log p(x | phi)]`` in nats, up to a constant. ``features(rows)`` returns the
-    features (n, P) of the rows with these indices. Initialisation chooses seeds by their fits.
+    The fit of a row x to a seed is ``E[log p(x | phi)]`` in nats, up to a constant, under the
+    component of the seed. Initialisation chooses seeds by these fits. ``features(rows)`` returns
+    the features (n, P) of the rows with these indices.
     """
 
     def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
@@ -49,7 +52,7 @@ class RowFits:
         self._features = features
 
     def prepare(self, rows: Any) -> Any:
-        """Return the numbers of the rows with these indices that the other methods take."""
+        """Return the features of the rows with these indices, for the other methods."""
         return self._features(rows)
 
     def fits_to_seeds(
@@ -63,9 +66,12 @@ class RowFits:
         """
         sums = dense(self._features(seeds))
         lam = self._component.natural_parameters(sums)
-        tables = self._component.expected_table(lam).T
-        fits = prepared @ tables
-        magnitudes = abs(prepared) @ np.abs(tables) if with_magnitudes else np.zeros_like(fits)
+        # (P, K): the transposed table.
+        coefficients = self._component.expected_table(lam).T
+        fits = prepared @ coefficients
+        if not with_magnitudes:
+            return fits, np.zeros_like(fits)
+        magnitudes = abs(prepared) @ np.abs(coefficients)
         return fits, magnitudes
 
     def fits_to_self(self, prepared: Any) -> tuple[Array, Array]:
@@ -94,7 +100,7 @@ class ConjugateComponent:
     added: Array | None = None
     # Maximum number of entries of an array of features while features are summed.
     entries_at_once: int = 2**22
-    # Whether local steps do without the array of the features of all rows, because it is large.
+    # Whether local steps do not compute the array of the features of all rows, because it is large.
     avoids_features: bool = False
     if TYPE_CHECKING:
         # Subclasses define these as fields, properties or class attributes.
@@ -177,7 +183,7 @@ class ConjugateComponent:
         Both are (n,), see `RowFits.fits_to_self`. ``features`` (n, P) are the features of the rows.
         """
         fits, magnitudes = np.empty((2, features.shape[0]))
-        rows_at_once = max(1, min(_TABLES_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
+        rows_at_once = max(1, min(_FITTED_AT_ONCE, _TABLE_ENTRIES_AT_ONCE // features.shape[1]))
         for rows in pieces(features.shape[0], rows_at_once):
             row_features = dense(features[rows])
             # Row i of this table belongs to the component that is fitted to row i.
@@ -225,8 +231,8 @@ class ConjugateComponent:
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return the log posterior predictive densities of rows, (n, K) in nats.
 
-        They are ``A(lam + M F(x)) - A(lam)`` plus the base measure of the row, which is the product
-        of its features and ``base``. The result is exact for every conjugate family.
+        They are ``A(lam + M F(x)) - A(lam)`` plus the log base measure of the row, ``F(x) @ base``.
+        The result is exact for every conjugate family.
         """
         normalizers = sum_per_component(self.family.log_normalizer(lam))
         log_densities = np.empty((X.shape[0], lam.shape[0]))
@@ -251,7 +257,7 @@ class ConjugateComponent:
         separate = self.family.log_normalizer(lam)
         common = self.family.log_normalizer(common_lam)
         log_densities = np.empty((X.shape[0], len(lam)))
-        # A gain is the log predictive density of a column, up to the base measure.
+        # Gains are log predictive densities of columns without the base measure, (n, K, D).
         for rows, base, statistics in self.row_statistics(X, lam.size):
             separate_gain = self.family.log_normalizer(lam + statistics[:, None]) - separate
             common_gain = self.family.log_normalizer(common_lam + statistics) - common
@@ -268,7 +274,7 @@ class ConjugateComponent:
         return None
 
     def row_statistics(self, X: Any, size: int) -> Iterator[tuple[slice, Array, Array]]:
-        """Yield slices of n rows, their base measures (n,), and M F(x) of each row, (n, ..., E).
+        """Yield slices of n rows, their log base measures (n,), and M F(x) of rows, (n, ..., E).
 
         Slices have so few rows that the caller can hold ``size`` numbers for each row. ``added`` is
         left out of the squares, because it is meant for fits and not for densities.
@@ -282,7 +288,7 @@ class ConjugateComponent:
     def weighted_sums(self, X: Any, weighted_resp: Array) -> Array:
         """Return sums of features (K, P) for responsibilities times weights of the rows, (n, K)."""
         sums = np.zeros((weighted_resp.shape[1], self.feature_coefficients(self.prior).shape[-1]))
-        rows_at_once = max(_TABLES_AT_ONCE, self.entries_at_once // sums.shape[1])
+        rows_at_once = max(_FITTED_AT_ONCE, self.entries_at_once // sums.shape[1])
         for rows in pieces(len(weighted_resp), rows_at_once):
             sums += self._sum_few_rows(X[rows], weighted_resp[rows])
         return sums
@@ -308,9 +314,9 @@ class ConjugateComponent:
     def log_evidence(self, sums: Array) -> Array:
         """Return the log evidence of each component's rows, (K,) in nats.
 
-        It is ``A(eta + M S_k) - A(eta)`` plus the base measure of the rows, for the sums S_k (P,)
-        of component k. [HS13 eq. 12] calls it log M(S_k). The sum over components is the evidence
-        of all rows, even if components share parameters.
+        With the sums S_k (P,) of component k, it is ``A(eta + M S_k) - A(eta) + S_k @ base``, which
+        [HS13 eq. 12] calls log M(S_k). The sum over components is the evidence of all rows, even if
+        components share parameters.
         """
         updated = sum_per_component(self.family.log_normalizer(self.natural_parameters(sums)))
         return np.asarray(updated - self.log_normalizer + (sums * self.base).sum(axis=1))
@@ -332,8 +338,9 @@ class ConjugateComponent:
         merged_components = np.union1d(a, b)
         evidence[merged_components] = self.log_evidence(sums[merged_components])
         gains = -evidence[a] - evidence[b]
-        for piece in pieces(a.size, max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))):
-            gains[piece] += self.log_evidence(sums[a[piece]] + sums[b[piece]])
+        pairs_at_once = max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))
+        for chunk in pieces(a.size, pairs_at_once):
+            gains[chunk] += self.log_evidence(sums[a[chunk]] + sums[b[chunk]])
         return gains
 
     def in_data_coordinates(self, lam: Array) -> tuple[Any, Array]:
@@ -385,7 +392,7 @@ class ConjugateComponent:
         """
         log_normalizers = self.column_log_normalizers(self.natural_parameters(sums))
         evidence = log_normalizers - self.column_log_normalizers(self.prior[None])
-        # One distribution for all columns has no axis of columns.
+        # If all columns share one distribution, ``evidence`` has no axis of columns.
         if evidence.ndim == 1:
             evidence = np.repeat(evidence[:, None] / self.n_features, self.n_features, axis=1)
         return np.asarray(evidence)
@@ -409,8 +416,8 @@ class PairOfEachColumn(ConjugateComponent):
 
     ``prior`` is (D, 2). The features of a row are the first features of all columns, the second
     features of all columns, and ``n_constants`` numbers of the row, whose coefficients in the table
-    are always 1. If ``sparse``, the last feature is a number that counts for the second feature of
-    every column. The D second features themselves are then 0 in most columns.
+    are always 1. If ``sparse``, the row has one more feature, which is last: a common term of the
+    second features of all columns. It lets the D second features be 0 in most columns.
     """
 
     n_constants: int = 0
@@ -424,9 +431,10 @@ class PairOfEachColumn(ConjugateComponent):
     def natural_sums(self, sums: Array) -> Array:
         """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
         D = len(self.prior)
-        # Sums of the first and the second features of all columns.
         first, second = sums[..., :D], sums[..., D : 2 * D]
-        return np.stack([first, second + sums[..., -1:] if self.sparse else second], axis=-1)
+        # Add the common term of the second features.
+        second = second + sums[..., -1:] if self.sparse else second
+        return np.stack([first, second], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
         """Return ``M' t``, (..., P), for values t (..., D, 2) of the sufficient statistics."""
@@ -436,9 +444,9 @@ class PairOfEachColumn(ConjugateComponent):
         return np.concatenate(coefficients, axis=-1)
 
     def feature_sums(self, statistics: Array) -> Array:
-        """Return sums S for which ``M S`` equals ``statistics``, with 0 for features of whole rows.
+        """Return sums S for which ``M S`` equals ``statistics``.
 
-        The sums are non-negative if ``statistics`` are.
+        They are non-negative if ``statistics`` are, and 0 for features that belong to no column.
         """
         sums = self.feature_coefficients(statistics)
         sums[..., 2 * len(self.prior) :] = 0.0

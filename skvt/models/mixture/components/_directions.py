@@ -15,9 +15,8 @@ from skvt.typing import Array, IndexArray
 # Rows count as constant along an eigenvector if its eigenvalue, relative to the largest one, is at
 # most this number.
 _MIN_EIGENVALUE = 1e-9
-# :func:`cluster_along_line` tries this number of columns, and the same number of directions of
-# extreme kurtosis.
-_N_DIRECTIONS_OF_KIND = 3
+# Number of columns, and of directions of extreme kurtosis, that :func:`cluster_along_line` tries.
+_N_TRIED_DIRECTIONS = 3
 # The density at a row is the inverse of the distance to the row that comes this number of places
 # later on the line.
 _N_NEIGHBOURS = 12
@@ -67,22 +66,22 @@ def _standardise_and_decompose(X: Array, weights: Array) -> tuple[Array, Array, 
 def project_to_principal(X: Array, weights: Array, n_directions: int) -> Array:
     """Project rows onto the first principal components of standardised columns.
 
-    Returns an array (n, m), where m is the smaller of ``n_directions`` and D. m is larger if
-    further eigenvalues are tied with the last requested one, whose components are then included.
+    Returns an array (n, m), where m is the smaller of ``n_directions`` and D. If further
+    eigenvalues are tied with the last one, their components are included, and m is larger.
     """
     X, variances, basis = _standardise_and_decompose(X, weights)
     n_directions = min(n_directions, variances.size)
     # Eigenvalues are in ascending order.
-    min_variance, largest = variances[-n_directions], variances[-1]
-    # Keep variances that are at least the last requested one, up to rounding.
-    is_kept = ~exceeds(min_variance, variances, scale=largest)
+    min_variance, max_variance = variances[-n_directions], variances[-1]
+    # Keep variances that are at least ``min_variance``, up to rounding.
+    is_kept = ~exceeds(min_variance, variances, scale=max_variance)
     return np.asarray(X @ basis[:, is_kept])
 
 
 def project_to_least_normal(X: Array, weights: Array, n_directions: int) -> Array:
     """Project rows onto orthogonal directions of extreme kurtosis.
 
-    Returns an array (n, ``n_directions``), with fewer columns if the rows have fewer columns.
+    Returns an array (n, m), where m is the smaller of ``n_directions`` and D.
 
     If the components of a Gaussian mixture have the same covariance, rows are normal along each
     direction in which the means of the components agree. Directions whose kurtosis differs from 3
@@ -108,16 +107,16 @@ def project_to_least_normal(X: Array, weights: Array, n_directions: int) -> Arra
 def cluster_along_line(X: Array, weights: Array) -> IndexArray:
     """Cluster rows by the valleys of their density along one direction; return labels (n,).
 
-    The columns of smallest kurtosis and the directions of most extreme kurtosis are tried. The
-    labels for the direction with the largest number of clusters are returned. A valley is a region
-    between two much denser regions.
+    A valley is a region between two much denser regions. The directions that are tried are the
+    columns of smallest kurtosis and the directions of most extreme kurtosis. The direction with the
+    largest number of clusters is used.
     """
     standardised, _, _ = _standardise_and_decompose(X, weights)
     kurtosis = weights @ standardised**4 / weights.sum()
-    # Constant columns have the kurtosis 0. Order them last.
+    # Constant columns have the kurtosis 0, and are ordered last.
     order = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)
-    flattest = order[:_N_DIRECTIONS_OF_KIND]
-    least_normal = project_to_least_normal(X, weights, _N_DIRECTIONS_OF_KIND)
+    flattest = order[:_N_TRIED_DIRECTIONS]
+    least_normal = project_to_least_normal(X, weights, _N_TRIED_DIRECTIONS)
     all_projections = [*X[:, flattest].T, *least_normal.T]
     # The largest label is the number of clusters minus 1.
     return max([_label_between_valleys(projections) for projections in all_projections], key=np.max)
@@ -126,20 +125,20 @@ def cluster_along_line(X: Array, weights: Array) -> IndexArray:
 def _label_between_valleys(projections: Array) -> IndexArray:
     """Cluster ``projections`` (n,) by the valleys of their density; return labels (n,).
 
-    Larger projections have larger labels. All rows have the label 0 if there are at most
-    _N_NEIGHBOURS rows. They also have it if a value occurs more than _N_NEIGHBOURS times, because
-    otherwise each repeated value would be a cluster.
+    Larger projections have larger labels. All labels are 0 if there are at most _N_NEIGHBOURS rows.
+    They are also 0 if a value occurs more than _N_NEIGHBOURS times, because otherwise each repeated
+    value would be a cluster.
     """
     order = np.argsort(projections, kind="stable")
     ordered = projections[order]
-    # A width is the inverse of the density: the distance to the row _N_NEIGHBOURS places later.
+    # A width is the distance to the row _N_NEIGHBOURS places later, the inverse of the density.
     widths = ordered[_N_NEIGHBOURS:] - ordered[:-_N_NEIGHBOURS]
     if not widths.size or widths.min() <= 0.0:
         return np.zeros(projections.size, np.intp)
-    # ``least_width`` is the smallest width of the present cluster. A valley begins when a width is
-    # much larger than ``least_width``. ``bottom`` is the position of the largest width of the
-    # valley, ``bottom_width``. The valley ends when a width is much smaller than ``bottom_width``.
-    # The two clusters are then separated at the largest gap among the rows from ``bottom`` on.
+    # A valley begins at a width much larger than ``least_width``, the smallest width of the present
+    # cluster. The largest width of the valley is ``bottom_width``, at the position ``bottom``. The
+    # valley ends at a width much smaller than ``bottom_width``. The clusters on both sides are then
+    # separated at the largest gap between the rows from ``bottom`` on.
     cuts: list[int] = []
     in_valley, least_width = False, np.inf
     bottom, bottom_width = 0, 0.0

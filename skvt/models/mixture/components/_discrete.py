@@ -39,9 +39,9 @@ _MIN_LEVELS_IF_SPARSE = 64
 class LevelColumns(ConjugateComponent):
     """Independent columns of bits or categories, whose values are called levels.
 
-    Each column has a Dirichlet distribution of the probabilities of its levels. The mixture of two
-    predictive distributions of levels is again a distribution of levels, so that there are natural
-    parameters whose predictive distribution is the mixture.
+    Each column has a Dirichlet distribution of the probabilities of its levels. A mixture of two
+    predictive distributions is again a distribution of levels. It is therefore the predictive
+    distribution of some natural parameters.
     """
 
     def mix_parameters(self, lam: Array, common_lam: Array, probabilities: Array) -> Array:
@@ -50,7 +50,7 @@ class LevelColumns(ConjugateComponent):
         With the ``probabilities`` (K, D), a column has the distribution of ``lam``, and otherwise
         the distribution of ``common_lam``.
         """
-        # Bring the probabilities of columns to the shape of ``lam``, which has one for each level.
+        # Repeat the probability of each column for each of its levels, as in ``lam``.
         probabilities = np.repeat(probabilities, self.parameter_counts, axis=-1).reshape(lam.shape)
         mean = self.family.mean
         return np.asarray(probabilities * mean(lam) + (1.0 - probabilities) * mean(common_lam))
@@ -69,8 +69,8 @@ class Bernoulli(LevelColumns, PairOfEachColumn):
 
     The features are ``[x, 1 - x]``, D of each, which are both 0 where x is missing. If ``sparse``,
     they are ``[x, -x - m, 1]``, D of the first two, where m is 1 if x is missing and 0 otherwise.
-    The first two are then 0 where x is 0. The last feature counts for the second one of all
-    columns, see :class:`PairOfEachColumn`.
+    The first two are then 0 where x is 0. The last feature is the common term of the second
+    features, see :class:`PairOfEachColumn`: ``1 + (-x - m)`` is ``1 - x``, or 0 where x is missing.
     """
 
     # (D, 2): parameters of the beta priors of the probability of a one.
@@ -234,8 +234,8 @@ class Categorical(LevelColumns):
 
     def fits_to_self(self, features: Any) -> tuple[Array, Array]:
         """Return the fit of each row to a component fitted to this row alone, and its magnitude."""
-        # A component that is fitted to a row alone adds 1 to the concentrations of the categories
-        # of this row, so that all rows use the same table.
+        # A component fitted to one row adds 1 to the concentration of each category of this row.
+        # The row has no other features than these categories, so that one table serves all rows.
         totals = np.repeat(self.family.sum_categories(self.prior), self.sizes)
         table = digamma_array(self.prior + 1.0) - digamma_array(totals + 1.0)
         return features @ table, features @ np.abs(table)
@@ -248,12 +248,11 @@ class Categorical(LevelColumns):
     def log_predictive(self, X: Any, lam: Array, n_values: Array | None = None) -> Array:
         """Return log densities, which are linear in the features since columns are independent.
 
-        If ``open_levels`` is set, an unseen level has the same probability ``u = a / (N + A + a)``
-        in each component. N is the number of values of the column in all rows of the fit, A is the
-        sum of the column's concentrations, and ``a`` is the smallest of these concentrations. The
-        levels of the fit share the probability 1 - u. Each has at least the probability
-        ``(1 - u) a / (N + A) = u`` in every component, so that an unseen level is never more
-        probable than another level.
+        If ``open_levels`` is set, an unseen level has the probability ``u = a / (N + A + a)`` in
+        each component. N is the number of values of the column in all rows of the fit, A is the sum
+        of the column's concentrations, and ``a`` is the smallest of these concentrations. The
+        probabilities of the levels of the fit are multiplied by 1 - u. They are at least
+        ``(1 - u) a / (N + A) = u``, so that an unseen level is never more probable than another.
 
         ``n_values`` (D,) are the numbers N. If they are None, ``lam`` must contain all components,
         from which N is computed.
@@ -278,7 +277,7 @@ class Categorical(LevelColumns):
         self, X: Any, lam: Array, common_lam: Array, probabilities: Array
     ) -> Array:
         """Return log densities, (n, K) in nats, if each column has one of two distributions."""
-        # Compute N from ``lam`` before the mixture, which has no counts of values.
+        # Compute N from ``lam``, because the mixed parameters contain no counts.
         n_values = self.family.sum_categories((lam - self.prior).sum(axis=0))
         return self.log_predictive(X, self.mix_parameters(lam, common_lam, probabilities), n_values)
 
@@ -322,9 +321,9 @@ class Categorical(LevelColumns):
 
 
 def separate_missing(X: Any) -> tuple[Any, Any]:
-    """Return sparse rows with 0 for missing values, and indicators of missing values.
+    """Return sparse rows with 0 for missing values, and indicators of missing values, as CSR.
 
-    Both are CSR arrays. The second one is 1 where a value is missing, and stores no zeros.
+    The indicators are 1 where a value is missing, and store no zeros.
     """
     values, is_missing = without_missing(X)
     if is_missing is None:
@@ -379,13 +378,13 @@ class ExposureColumns(ConjugateComponent):
     shares: Array | None = None
 
     def validate(self, d: int, k: int) -> bool:
-        """Return whether the exposure of a component from a file has a known kind."""
+        """Return whether a file has one of the three legal values of ``exposure``."""
         return self.exposure in ("none", "column", "row_total")
 
     if TYPE_CHECKING:
-        # Subclasses define two methods. The first returns the expected counts for the exposure 1,
-        # (K, D). The second draws rows of the posterior predictive of one component, with
-        # ``exposures`` (n,).
+        # Subclasses define two methods. `expected_rates` returns the expected counts for the
+        # exposure 1, (K, D). `_draw_rows` draws rows with ``exposures`` (n,) from the posterior
+        # predictive of one component.
         def expected_rates(self, lam: Array) -> Array: ...
         def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array: ...
 
@@ -409,8 +408,8 @@ class ExposureColumns(ConjugateComponent):
     def append_exposure(self, values: Array, exposures: Any) -> Array:
         """Append exposures to ``values`` (..., D) if the last column of the data has exposures.
 
-        ``exposures`` broadcast to the leading axes of ``values``, which belong to columns of
-        counts.
+        ``values`` belong to the D columns of counts, and ``exposures`` broadcast to their leading
+        axes.
         """
         if self.exposure != "column":
             return values
@@ -446,8 +445,8 @@ class Poisson(ExposureColumns, PairOfEachColumn):
     first two, where seen_d is 1 if x_d is observed. The constant ``sum_d x_d log e - log x_d!`` is
     the part of the log density that does not depend on the rates. If ``sparse``, the features are
     ``[x_d, -e missing_d, constant, e]``, with missing_d = 1 - seen_d. The first two are then 0
-    where x_d is 0. The last feature counts for the second one of all columns, see
-    :class:`PairOfEachColumn`.
+    where x_d is 0. The last feature is the common term of the second features, see
+    :class:`PairOfEachColumn`: ``e - e missing_d`` is ``e seen_d``.
     """
 
     # (D, 2): shape and rate of each column's gamma prior.

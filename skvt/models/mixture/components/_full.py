@@ -6,9 +6,9 @@ this module, ``scale`` is the shape matrix of the Student t times its degrees of
 ``W^-1 (1 + 1 / kappa)`` [Bishop06 eq. 10.81].
 
 In shapes, n is the number of rows, D of columns, K of components and P of features of a row.
-``lam`` are natural parameters of q, and NaN is a missing value. The product of features and
-``table`` are expected log densities of rows. :class:`skvt.contracts.Component` documents the
-methods of components.
+``lam`` are natural parameters of q, and NaN is a missing value. The product of the features of rows
+and the transposed ``table`` (K, P) is their expected log densities (n, K).
+:class:`skvt.contracts.Component` documents the methods of components.
 """
 
 from collections.abc import Callable
@@ -29,10 +29,9 @@ from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
 from skvt.models.mixture.components._independent import CentredMixin
 from skvt.typing import Array
 
-# With at least this many columns, sums of features over rows are computed without the array of the
-# features of each row.
+# With at least this many columns, sums of features over rows are computed without the array (n, P)
+# of features. With at most this many components, log densities are then computed without it, too.
 _MIN_COLUMNS_WITHOUT_FEATURES = 32
-# With many columns and at most this many components, log densities do not use this array, either.
 _MAX_COMPONENTS_WITHOUT_FEATURES = 16
 
 
@@ -72,8 +71,7 @@ class _FullMixin(ConjugateComponent):
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draw rows from the Student t of one component, (``n_rows``, D)."""
-        # `_compute_student_t` expects and returns an axis of components, which has the length 1
-        # here.
+        # The axis of components has the length 1.
         mean, scale, freedom = (array[0] for array in self._compute_student_t(lam[None]))
         # Draw a normal vector, and divide it by the root of a chi-square. ``scale`` is the shape
         # matrix times the degrees of freedom, so that the chi-square is not divided by them.
@@ -81,10 +79,7 @@ class _FullMixin(ConjugateComponent):
         return mean + normal_draws / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
 
     def with_completed(self, X: Any, completed: Array) -> Array:
-        """Return the rows ``completed``, in which no value is missing.
-
-        They are used because missing values are local variables with a q.
-        """
+        """Return the rows ``completed``, because missing values are local variables with a q."""
         return completed
 
     def gaussians(self, lam: Array) -> tuple[Array, Array]:
@@ -115,8 +110,8 @@ class _FullMixin(ConjugateComponent):
         distance, _, n_observed, holes = compute_observed_distances(self._centred(X), mean, scale)
         if holes is None:
             return np.array(X, np.float64)
-        # `holes.filled` multiplies the noise by a root of the conditional of `scale`, which is f
-        # times the conditional shape matrix. The noise is therefore divided by the root of f.
+        # A draw is normal noise times the roots of ``(f + delta) / chi-square`` and of the
+        # conditional shape matrix. `holes.filled` multiplies by the root of f times this matrix.
         noise_factor = np.sqrt((1.0 + distance) / rng.chisquare(freedom + n_observed))
         noise = rng.standard_normal(holes.X.shape) * noise_factor
         return np.where(holes.is_missing, holes.filled(0, noise) + self.center, X)
@@ -180,12 +175,11 @@ class FullGaussian(CentredMixin, _FullMixin):
         if not self.avoids_features or table.shape[1] > _MAX_COMPONENTS_WITHOUT_FEATURES:
             return super().log_densities_and_sums(X, table)
         rows, has_values = _fill_with_zeros(self._centred(X))
-        # A column of the table has the coefficients of 1, of x (D,), and of the upper triangle of
+        # The rows of ``table`` are the coefficients of 1, of x (D,), and of the upper triangle of
         # x x'.
         added = 0.0 if self.added is None else self.added @ table[1 + D :]
         logits: Array = has_values[:, None] * (table[0] + added)
-        # Make symmetric matrices of the triangles. An entry outside the diagonal is then in the
-        # matrix twice, and is halved.
+        # (K, D, D): symmetric matrices Q with x' Q x in place of the terms of the triangle.
         matrices = -0.5 * triangle.unpack_statistic(table[1 + D :].T)
         for k, matrix in enumerate(matrices):
             logits[:, k] += np.einsum("nd,nd->n", rows @ matrix + table[1 : 1 + D, k], rows)
@@ -258,9 +252,9 @@ class GaussianRowFits:
     """:class:`RowFits` of full Gaussians, computed without features.
 
     A fit is the expected log density of a row under a component that is fitted to one row, the
-    seed. Let A be the matrix that is ``added`` to the squares of each row. The rows z (D,) are
+    seed. Let A be the matrix that is ``added`` to ``x x'`` of each row. The rows z (D,) are
     relative to the prior's mean, in coordinates in which ``W^-1 + A`` of the prior is the identity.
-    The row of the seed s is z_s. Let kappa_0 be kappa of the prior, kappa = kappa_0 + 1 and
+    The seed is z_s. Let kappa_0 be kappa of the prior, kappa = kappa_0 + 1 and
     ``c = kappa_0 / kappa``. A component fitted to z_s has the mean ``z_s / kappa`` and the matrix W
 
         (I + c z_s z_s')^-1 = I - g z_s z_s',      g = c / (1 + c |z_s|^2).
@@ -275,9 +269,9 @@ class GaussianRowFits:
         whitener = np.linalg.inv(np.linalg.cholesky(q["scale_inverse"] + added))
         self._whitened = (X - q["mean"]) @ whitener.T
         self._squared_lengths = np.einsum("nd,nd->n", self._whitened, self._whitened)
-        # The squares of each row include A, so that a fit contains the trace of A W, with W of the
-        # component that is fitted to the seed. The part of the trace that depends on the seed is
-        # -g z_s' A z_s. Compute z' A z of each row.
+        # Because A is added to ``x x'``, a fit contains the trace of A W, where W belongs to the
+        # seed. The part of this trace that depends on the seed is -g z_s' A z_s. The next array has
+        # z' A z of each row z.
         self._added_forms = np.zeros(len(X))
         if component.added is not None:
             product = self._whitened @ (whitener @ added @ whitener.T)
@@ -313,10 +307,11 @@ class GaussianRowFits:
         """
         kappa = self._kappa
         c = 1.0 - 1.0 / kappa
-        # |W^-1| of the component, and the squared distance of z from its mean z_s / kappa.
+        # |W^-1| of the component, so that g = c / determinant.
         determinant = 1.0 + c * seed_square
+        # |d|^2 of the deviation d = z - z_s / kappa. With it, d' W d is |d|^2 - g (d' z_s)^2.
         distance = square - 2.0 * inner / kappa + seed_square / kappa**2
-        # The square of (z - z_s / kappa)' z_s, and the part of the trace of A W.
+        # (d' z_s)^2 + z_s' A z_s, of which the second term comes from the trace of A W.
         along_seed = (inner - seed_square / kappa) ** 2 + seed_added
         deviance = self._nu * (distance - c / determinant * along_seed) + np.log(determinant)
         return -0.5 * deviance, 0.5 * (self._nu * (square + seed_square) + np.log(determinant))
@@ -402,8 +397,7 @@ def student_t_log_density(X: Array, mean: Array, scale: Array, freedom: Array) -
     X is (n, D), and ``mean`` is (K, D). ``scale`` (K, D, D) are the shape matrices times the
     degrees of freedom ``freedom`` (K,). Missing values are integrated out.
     """
-    # Leave out columns that are missing in all rows, which would take most of the time if the
-    # density of a few columns is computed. One column is kept.
+    # Leave out columns that are missing in all rows, to save time, but keep at least one column.
     is_kept = ~np.isnan(X).all(axis=0)
     if not is_kept.all():
         kept = np.flatnonzero(is_kept) if is_kept.any() else np.zeros(1, np.intp)
@@ -423,7 +417,7 @@ def compute_observed_distances(
 ) -> tuple[Array, Array, Any, Any]:
     """Return squared distances of the observed values of rows X (n, D) from the means (K, D).
 
-    A distance is in units of the marginal scale, the part of ``scale`` (K, D, D) for the columns
+    The unit of a distance is the marginal scale: the block of ``scale`` (K, D, D) for the columns
     that are observed in the row.
 
     Returns

@@ -51,8 +51,8 @@ class CentredMixin(ConjugateComponent):
         D, variance = rows.shape[1], float((weights @ rows**2).mean() / weights.sum())
         if variance == 0.0:
             return None
-        # The arguments are the mean 0, kappa = 1, nu / 2 with nu = D, and W^-1 / 2 with W^-1 =
-        # ``variance``, in terms of a Wishart prior.
+        # The prior has the mean 0, kappa = 1, nu = D degrees of freedom and W^-1 = ``variance``.
+        # The gamma distribution has the shape nu / 2 and the rate W^-1 / 2.
         prior = NormalGamma.from_standard(np.zeros(D), np.ones(D), 0.5 * D, 0.5 * variance)
         component = SphericalGaussian(prior, np.zeros(D), rows.dtype)
         return component.row_fits(rows)
@@ -77,7 +77,7 @@ class IndependentMixin(CentredMixin):
     def gaussians(self, lam: Array) -> tuple[Array, Array]:
         """Return means (K, D) and diagonal covariances (K, D, D)."""
         means, variances = self.moments(lam)
-        # Variances are (K, D), (K,) if columns share one, or () if components do, too.
+        # Variances are (K, D); (K,) if columns share a variance; () if components share it, too.
         variances = np.broadcast_to(variances.T, means.T.shape).T
         return means, variances[..., None] * np.eye(means.shape[1])
 
@@ -120,7 +120,7 @@ class DiagonalGaussian(IndependentMixin):
 
     @property
     def base(self) -> Array:
-        """The constant of each column's log density, a coefficient of its feature "is observed"."""
+        """The constant of each column's log density, the coefficient of "is observed"."""
         zeros = np.zeros(2 * self.n_features)
         return np.concatenate([np.full(self.n_features, -0.5 * LOG_2PI), zeros])
 
@@ -213,7 +213,7 @@ class SphericalGaussian(IndependentMixin):
         """
         rows, is_observed = self._replace_missing(X)
         q = NormalGamma.to_standard(lam)
-        # Predictive variances of the columns, given tau, are ``factor / tau``.
+        # Given tau, the predictive variance of a column is ``factor / tau``.
         factor = 1.0 + 1.0 / q["mean_precision"]
         squares = (is_observed * (rows - q["mean"]) ** 2 / factor).sum(axis=1)
         rate = q["rate"] + 0.5 * squares
@@ -240,9 +240,9 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
     """N(mu_k, s I) with known s and a normal prior of each mean.
 
     The features are [x / s, is observed / s, constant], with D entries for each of the first two.
-    The constant is the part of a row's log density that does not depend on the means. If v is the
-    prior variance of the means and N_k the number of rows of a component, q has the precision
-    ``1 / v + N_k / s``, and the mean that [BKM17 alg. 2] gives.
+    The constant is the part of a row's log density that does not depend on the means. With the
+    prior variance v of the means and the number of rows N_k of component k, q has the precision
+    ``1 / v + N_k / s``, and the mean in [BKM17 alg. 2].
     """
 
     # (D, 2): natural parameters of the prior for rows relative to the center.
@@ -258,7 +258,7 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
     n_constants = 1
 
     def projected(self, X: Any, weights: Array, directions: Any) -> None:
-        """Return None, since distances in units of the known variance need no projection."""
+        """Return None: no projection is needed, because the variance is known."""
 
     def features(self, X: Any) -> Any:
         """Return the features, whose last is ``-(|x|^2 / s + n_observed log(2 pi s)) / 2``."""
@@ -282,9 +282,10 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
         """Return log densities of independent normal columns of variance ``s + Var[mu_kd]``."""
         X, is_observed = self._replace_missing(X)
         log_densities = np.empty((X.shape[0], lam.shape[0]))
-        for k, (m, v) in enumerate(zip(Normal.mean(lam), Normal.variance(lam), strict=True)):
-            v = v + self.noise_variance
-            deviances = is_observed * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))
+        moments = zip(Normal.mean(lam), Normal.variance(lam), strict=True)
+        for k, (mean, mean_variance) in enumerate(moments):
+            v = mean_variance + self.noise_variance
+            deviances = is_observed * ((X - mean) ** 2 / v + np.log(2.0 * np.pi * v))
             log_densities[:, k] = -0.5 * deviances.sum(axis=1)
         return log_densities
 
