@@ -34,8 +34,8 @@ from skvt.models.mixture._weights import StickBreaking
 from skvt.models.mixture.components import LOG_2PI
 from skvt.typing import Array, IndexArray, Run
 
-# Share of the rows that the background has in initial statistics: before the first pass of a fit,
-# and before the first pass of a birth, which adds components for the background's rows.
+# Share of the rows that the background has before the first pass of a fit, and before the first
+# pass of a birth, a move that adds components for the background's rows.
 _INITIAL_SHARE = 0.1
 
 
@@ -69,7 +69,7 @@ class BackgroundMixture(Mixture):
     high: Annotated[Array, "d"]
     # Whether the initial components include the background.
     begins: bool = True
-    # Whether the model is for a birth whose target is the background, see `for_target`.
+    # Whether the model is for a birth that divides the rows of the background, see `for_target`.
     is_target: bool = False
 
     @property
@@ -114,8 +114,8 @@ class BackgroundMixture(Mixture):
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
         """Return the gains of merges in nats, which are -inf for pairs with the background.
 
-        Births in streams target a component if its last rows differ from its other rows, that is,
-        if a merge of both would lower the evidence. With -inf, the background's rows always differ.
+        In streams, a birth targets a component if a merge of its last rows with its other rows
+        would lower the evidence. With -inf, the rows of the background are always such a target.
         """
         is_background = _is_background(stats)
         gains = super().merge_gains(stats, a, b)
@@ -132,7 +132,6 @@ class BackgroundMixture(Mixture):
         fields = {name: vars(self)[name] for name in Mixture.__dataclass_fields__}
         if n_rows == 0.0:
             return Mixture(**fields), stats
-        # The index of the background.
         position = int(is_background.argmax())
         log_weights, _, _ = self.expectation(stats, None, None)  # type: ignore[arg-type]
         expected_weights = self.weights.mean(self.weights.natural_parameters(counts))
@@ -152,8 +151,9 @@ class BackgroundMixture(Mixture):
     # ----------------------------------------------------------------------------------- rows
     def finish_step(self, result: LocalResult, global_params: Any) -> LocalResult:
         """Set the background's sums of features to 0 in the result of a local step."""
+        _, _, is_background = global_params
         if result.stats is not None:
-            result.stats.arrays[1][global_params[2]] = 0.0
+            result.stats.arrays[1][is_background] = 0.0
         return result
 
     def memo_entropy(
@@ -183,8 +183,8 @@ class BackgroundMixture(Mixture):
     def for_target(self, stats: Stats) -> Self:
         """Return the model for a birth that divides the rows of one component, its target.
 
-        ``stats`` are the statistics of the target, with one component. If the target is the
-        background, the new components compete with it for its rows.
+        ``stats`` are the statistics of the target alone. If the target is the background, the new
+        components compete with it for its rows.
         """
         return replace(self, is_target=bool(_is_background(stats).all()))
 
@@ -231,9 +231,8 @@ class BackgroundMixture(Mixture):
 class SticksBesideBackground(StickBreaking):
     """Stick-breaking weights of K components beside a background, which also has a stick.
 
-    Arguments and results are about the K components. The background is inserted for the computation
-    and deleted from the result. If components have been joined, there may be fewer of them than
-    ``position``. The background then has the last stick.
+    Arguments and results of methods leave out the background. It is inserted at ``position`` for
+    the computation, or at the end if joins have left fewer components than ``position``.
     """
 
     # Index of the background among all components, and its expected number of rows.

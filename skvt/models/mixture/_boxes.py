@@ -76,8 +76,8 @@ def sample_box(
         scale of the Student t, and column j draws the latent value j.
     """
     n, J = latent.location.shape
-    # Draw the scales. If the points are the same for all rows, one inverse for each distinct number
-    # of degrees of freedom suffices.
+    # Draw the scales. If the points are the same for all rows, compute the inverse distribution
+    # function only once for each distinct number of degrees of freedom.
     distinct_freedom, index = np.unique(latent.freedom, return_inverse=True)
     if uniform.ndim == 2:
         half_chi_squares = gammaincinv(0.5 * distinct_freedom[:, None], uniform[..., -1])[index]
@@ -95,7 +95,7 @@ def sample_box(
         mean = latent.location[:, j, None] + scale * mean
         deviation = scale * latent.root[:, j, j, None]
         low, high = ((bound[:, j, None] - mean) / deviation for bound in bounds)
-        # Mirror intervals above the mean to the lower tail, where small probabilities are accurate.
+        # Mirror intervals above the mean, because small probabilities are accurate below the mean.
         sign = np.where(low > 0.0, -1.0, 1.0)
         low, high = np.where(low > 0.0, -high, low), np.where(low > 0.0, -low, high)
         below = ndtr(low)
@@ -124,7 +124,7 @@ def conditional_roots(precision: Array, hidden: NDArray[np.bool_], columns: Inde
     ``precision`` (D, D) is the inverse covariance of all columns. ``hidden`` (n, D) is True for the
     columns of each row that are not visible. They include the ``columns`` (n, J) of the row.
     """
-    # Compute one factor for each group of rows with the same hidden columns in the same order.
+    # Compute one factor for each group of rows with the same ``hidden`` and the same ``columns``.
     patterns = np.concatenate([hidden, columns], axis=1)
     _, firsts, groups = np.unique(patterns, axis=0, return_index=True, return_inverse=True)
     group_hidden, group_columns = hidden[firsts], columns[firsts]

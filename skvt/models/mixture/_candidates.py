@@ -33,7 +33,8 @@ MAX_COMPONENTS_PER_ROW = 10
 # Number of rows whose features are computed at a time. It is not a power of two, because matrices
 # of such sizes are transposed slowly.
 _ROWS_PER_CHUNK = 250
-# Maximum number of parallel tasks of a batch. It is low because each task has its own statistics.
+# Maximum number of parallel tasks of a batch. It is low because each task has a copy of the
+# statistics.
 _MAX_TASKS = 8
 # Minimum number of rows of a task per component, so that the time for the statistics is small
 # compared with the time for the rows.
@@ -89,15 +90,15 @@ def run_candidate_step(
     n_tasks = int(np.clip(n_rows // (_TASK_ROWS_PER_COMPONENT * n_components), 1, _MAX_TASKS))
     tasks = [
         (rows, candidates)
-        for part, candidates in ((order[:n_unknown], None), (order[n_unknown:], old_candidates))
-        for rows in np.array_split(part, n_tasks)
+        for indices, candidates in ((order[:n_unknown], None), (order[n_unknown:], old_candidates))
+        for rows in np.array_split(indices, n_tasks)
         if rows.size
     ]
     task_counts, task_sums = zip(*run(step.run_task, tasks), strict=True)
     stats = Stats((sum(task_counts), sum(task_sums))) if with_stats else None
-    # Choose the candidates of the next local step. A row tries further components in turn. The last
-    # known candidate is the component that it has tried last. Rows without known candidates begin
-    # with different components.
+    # Choose the candidates of the next local step. A row tries further components in turn, after
+    # the component that it has tried last, its last old candidate. Rows without known candidates
+    # begin with different components.
     candidates = np.empty((n_rows, N_CANDIDATES), np.int32)
     order = np.argsort(best_components[:, 0], kind="stable")
     last_tried = np.where(
@@ -112,7 +113,7 @@ def run_candidate_step(
 
 
 class _CandidateStep(NamedTuple):
-    """A local step with candidates, whose parallel tasks compute parts of the n rows."""
+    """A local step with candidates, in which each parallel task computes some of the n rows."""
 
     component: Component
     batch: RowBatch
@@ -120,10 +121,10 @@ class _CandidateStep(NamedTuple):
     log_weights: Array
     table: Array
     with_stats: bool
-    # Written: components of each row's q and their responsibilities, (n, L) each.
+    # Outputs: components of each row's q and their responsibilities, (n, L) each.
     best_components: IndexArray
     resp: Array
-    # Written: bound and energy of each row in nats, (n,) each.
+    # Outputs: bound and energy of each row in nats, (n,) each.
     bound: Array
     energy: Array
 
@@ -136,8 +137,8 @@ class _CandidateStep(NamedTuple):
         """
         log_weights, table = self.log_weights, self.table
         counts, sums = np.zeros(log_weights.size), np.zeros(table.shape)
-        for piece in pieces(order.size, _ROWS_PER_CHUNK):
-            rows = order[piece]
+        for chunk in pieces(order.size, _ROWS_PER_CHUNK):
+            rows = order[chunk]
             features = dense_rows(self.component.features(self.batch.X[rows]))
             # The components with which the rows are compared, (1, K) or (m, J), and their logits.
             if candidates is None:

@@ -23,12 +23,12 @@ from skvt.typing import Array, IndexArray
 _MAX_COMPONENTS_WITH_ALL_PAIRS = 100
 # Minimum number of neighbours of a component.
 _MIN_NEIGHBOURS = 24
-# If the smaller of two clusters has n rows, the valley between them is at most the square root of
-# this number times n standard errors deep, see `measure_valley`. Clusters that are taken as apart
-# have larger tests, whatever their numbers of rows.
+# If the smaller of two clusters has n rows, the test of the valley between them, see
+# `measure_valley`, is at most the square root of n times this number. The fixed test of clusters
+# that are taken as apart without a count of rows is limited to the same root.
 _MAX_SQUARED_TEST = 3.0
-# Factor of the losses of pairs from two suggested clusters, so large that these pairs are joined
-# after all pairs within clusters.
+# Factor of the losses of pairs from two suggested clusters. It is so large that these pairs are
+# joined after all pairs within clusters.
 _PENALTY_ACROSS = 1e9
 
 
@@ -37,8 +37,8 @@ class Evidence(JoinCriterion):
 
     ``sums`` (K, P) are the components' sums of features, and ``counts`` (K,) are their expected
     numbers of rows. ``is_vacant`` (K,) says which component is the most probable one for no row.
-    If a pair should not be merged, the component's method ``merge_gains`` may return a bound of the
-    gain. The loss of such a pair is a bound, too.
+    For pairs that should not be merged, the component's method ``merge_gains`` may return a bound
+    of the gain. The losses of these pairs are then bounds, too.
 
     If there are many components, exact losses are computed for pairs of neighbours only. For any
     other pair, the cost of each of its clusters is the number of nats that are lost if the rows of
@@ -55,8 +55,8 @@ class Evidence(JoinCriterion):
         self.component = component.without_shared_globals
         self.sums = sums
         self.n_rows = float(counts.sum())
-        # (K,): share of the rows in each cluster. The number of rows is 0 if all rows belong to a
-        # background. Do not divide by 0.
+        # (K,): share of the rows in each cluster. If all rows belong to a background, ``n_rows`` is
+        # 0, and so are the shares.
         self.proportions, self.is_vacant = counts / (self.n_rows or 1.0), is_vacant
         self.dtype = component.dtype
         # (K, K): whether two clusters are neighbours, and the costs of pairs in nats per row.
@@ -67,7 +67,7 @@ class Evidence(JoinCriterion):
             table = self.component.expected_table(self.component.natural_parameters(sums))
             pair_costs = (sums * table).sum(axis=1)[:, None] - sums @ table.T
             self.cost = np.minimum(pair_costs, pair_costs.T) / self.n_rows
-            # The first component in the order is the component itself, with the cost 0.
+            # First in the order of costs is the component itself, with the cost 0.
             for is_near, costs in zip(self.is_near, self.cost, strict=True):
                 is_near[stable_order(costs)[: 1 + _MIN_NEIGHBOURS]] = True
             self.is_near |= self.is_near.T
@@ -158,9 +158,9 @@ class Distinctness(JoinCriterion):
     def largest_losses(self, a: Any, b: Any) -> Any:
         """Return the largest possible losses of entropy, or inf where the loss is negligible."""
         largest_losses = self.assignments.largest_losses(a, b)
-        # The compiled loops divide the loss of entropy by the result. If an upper bound of this
-        # share is below LOSS_SHARE_BEFORE_ELBOW, an infinite divisor makes the share 0, so that the
-        # exact loss is not computed.
+        # The compiled loops divide the loss of entropy by the result. If an upper bound of the
+        # quotient is below LOSS_SHARE_BEFORE_ELBOW, an infinite divisor makes the quotient 0, so
+        # that the exact loss is not computed.
         max_shares = self.assignments.bounds[a, b] / largest_losses
         return np.where(max_shares >= LOSS_SHARE_BEFORE_ELBOW, largest_losses, np.inf)
 

@@ -26,8 +26,7 @@ _INITIAL_CLUSTER_SHARE = 0.07
 _MAX_WEIGHT_TO_DROP = 2.0
 # Number of EM steps.
 _EM_STEPS = 20
-# In this number of first steps, the share of the cluster is raised to _INITIAL_CLUSTER_SHARE if it
-# is less.
+# Number of first steps in which the weight of the cluster is at least _INITIAL_CLUSTER_SHARE.
 _N_STEPS_OF_RAISED_SHARE = 8
 # Number of rows that are assigned at a time.
 _ROWS_AT_ONCE = 1024
@@ -42,9 +41,9 @@ def find_clusters_at_ends(
     A small cluster that differs from the other rows in a few columns lies at an end of a principal
     component of the features. For each end, EM begins with the rows at this end and fits a mixture
     of two components: one for the cluster, and a fixed one for all rows. The clusters with the
-    highest bounds are returned. A cluster is left out if it shares at least half of its rows, or of
-    the rows of a better cluster, with the better cluster. If no row belongs to a column of the
-    result, also the first one, the column is left out.
+    highest bounds are returned. A cluster is left out if it shares at least half of its rows with a
+    better cluster, or half of the rows of the better cluster. Columns of the result to which no row
+    belongs are left out, even the first column.
     """
     sample_rows = np.sort(rng.permutation(weights.size)[:_MAX_SAMPLE_ROWS])
     features = np.asarray(dense(component.filled_features(X[sample_rows])), np.float64)
@@ -53,10 +52,11 @@ def find_clusters_at_ends(
     table_of_all_rows = component.expected_table(component.natural_parameters(total_sums))
     end_rows = _find_end_rows(features, sample_weights, rng)
     fits = _fit_clusters(component, features, sample_weights, table_of_all_rows, end_rows)
-    chosen = _choose_clusters(fits, sample_weights, n_clusters)
-    # (P, K): coefficients by which log densities under clusters exceed log densities of all rows.
-    gain_table = (fits.table[chosen] - table_of_all_rows).T
-    return _assign_rows(component, X, weights.size, gain_table, np.log(fits.shares[chosen]))
+    best = _choose_clusters(fits, sample_weights, n_clusters)
+    # (P, K): the product of features and this table is the log density under each cluster minus the
+    # log density under the component of all rows.
+    gain_table = (fits.table[best] - table_of_all_rows).T
+    return _assign_rows(component, X, weights.size, gain_table, np.log(fits.shares[best]))
 
 
 class _ClusterFits(NamedTuple):
@@ -64,8 +64,7 @@ class _ClusterFits(NamedTuple):
 
     # (n, M): responsibilities of the clusters.
     resp: Array
-    # (M,): expected weight of the rows of each cluster, and the weight of the cluster in its
-    # mixture.
+    # (M,) each: expected weight of the rows of a cluster, and weight of the cluster in its mixture.
     masses: Array
     shares: Array
     # (M, P): ``features @ table.T`` are expected log densities of rows under the clusters.
@@ -88,7 +87,7 @@ def _fit_clusters(
         table = component.expected_table(component.natural_parameters(sums))
         min_share = _INITIAL_CLUSTER_SHARE if step < _N_STEPS_OF_RAISED_SHARE else _TINY
         shares = np.clip(masses / weights.sum(), min_share, 0.5)
-        # The log odds compare the cluster's component with the component of all rows.
+        # (n, M): log odds of the cluster's component against the component of all rows.
         log_odds = features @ (table - table_of_all_rows).T + np.log(shares) - np.log1p(-shares)
         resp = expit(log_odds)
     # Log density of the rows under the mixture minus log density under the component of all rows.
@@ -103,13 +102,13 @@ def _choose_clusters(fits: _ClusterFits, weights: Array, n_clusters: int) -> lis
 
     Small clusters, and clusters that share rows with a better cluster, are left out.
     """
-    chosen: list[int] = []
+    best: list[int] = []
     for j in stable_order(-fits.bounds, scale=float(weights.sum())).tolist():
-        shared_masses = weights @ np.minimum(fits.resp[:, [j]], fits.resp[:, chosen])
-        is_distinct = np.all(2.0 * shared_masses < np.minimum(fits.masses[j], fits.masses[chosen]))
-        if is_distinct and fits.masses[j] > _MAX_WEIGHT_TO_DROP and len(chosen) < n_clusters:
-            chosen.append(j)
-    return chosen
+        shared_masses = weights @ np.minimum(fits.resp[:, [j]], fits.resp[:, best])
+        is_distinct = np.all(2.0 * shared_masses < np.minimum(fits.masses[j], fits.masses[best]))
+        if is_distinct and fits.masses[j] > _MAX_WEIGHT_TO_DROP and len(best) < n_clusters:
+            best.append(j)
+    return best
 
 
 def _assign_rows(
@@ -117,9 +116,8 @@ def _assign_rows(
 ) -> Array:
     """Assign each row to the best cluster, or to column 0 if the component of all rows is better.
 
-    The product of features and ``gain_table`` (P, K) is the log density under each cluster minus
-    the log density under the component of all rows. ``log_shares`` (K,) are the log weights of the
-    clusters. The component of all rows has the weight 1.
+    ``log_shares`` (K,) are the log weights of the clusters. The component of all rows has the
+    weight 1.
     """
     resp = np.zeros((n_rows, 1 + log_shares.size))
     for rows in pieces(n_rows, _ROWS_AT_ONCE):

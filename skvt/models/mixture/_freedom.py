@@ -75,8 +75,9 @@ def _solve_for_freedom(
 ) -> float:
     """Return nu by bisection over log(nu - lower limit), between ``low`` and ``high``.
 
-    ``excess`` is the given log|Lambda| minus its expectation, without the terms that contain nu.
-    The whole difference falls with nu, so that nu is too small where the difference is positive.
+    Let the excess at nu be ``log_det`` minus the expectation of log|Lambda|. The argument
+    ``excess`` has its terms that do not contain nu. The excess falls with nu, so that nu is too
+    small where the excess is positive.
     """
     min_nu = size - 1.0 if is_matrix else 0.0
     while high - low > _FINAL_WIDTH:

@@ -58,9 +58,9 @@ class GaussianLearner(Ascent):
     """Learns parameters of a Gaussian component's prior.
 
     The parameters are the prior's mean, kappa, nu and W^-1. The base class makes EM steps on a
-    vector x of all parameters, which :meth:`parameters`, :meth:`with_parameters` and :meth:`step`
-    define. Subclasses for components whose mean and kappa have other shapes override methods such
-    as :meth:`prior_of` and :meth:`with_prior`.
+    vector x of all parameters: :meth:`parameters` returns it, :meth:`with_parameters` takes it, and
+    :meth:`step` makes a step. Subclasses for components whose mean and kappa have other shapes
+    override methods such as :meth:`prior_of` and :meth:`with_prior`.
     """
 
     # A subset of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior" and
@@ -74,11 +74,11 @@ class GaussianLearner(Ascent):
 
     @classmethod
     def from_component(cls, component: Any, names: frozenset[str]) -> Any:
-        """Return the learner of the parameters ``names``, except parameters that cannot be learned.
+        """Return the learner of those parameters in ``names`` that can be learned, or None.
 
-        The result is None if no parameter is left.
+        The result is None if no parameter can be learned.
         """
-        # A covariance that components share does not determine the prior of covariances.
+        # The prior of covariances cannot be learned from one covariance that components share.
         has_shared_covariance = component.without_shared_globals is not component
         if has_shared_covariance:
             names -= {"covariance_prior", "degrees_of_freedom_prior"}
@@ -88,7 +88,7 @@ class GaussianLearner(Ascent):
         inverse_scale = prior.covariance
         is_matrix = np.ndim(inverse_scale) == 2
         variances = np.diagonal(inverse_scale) if is_matrix else np.atleast_1d(inverse_scale)
-        # Steps of factor analysers are costly, because each needs an inner iteration.
+        # Steps of factor analysers ("low_rank") are costly, because each needs an inner iteration.
         is_wide = is_matrix and component.n_features >= _MIN_COSTLY_COLUMNS
         is_costly = is_wide or component.covariance_type == "low_rank"
         most_steps = _N_STEPS_IF_COSTLY if is_costly else MAX_STEPS
@@ -105,8 +105,8 @@ class GaussianLearner(Ascent):
     def count_rows(self, component: Any, sums: Array) -> Array:
         """Return the number of rows of each component, (K,).
 
-        Each row adds 1 to kappa of a component. If kappa differs between columns, because values
-        are missing, the largest one counts.
+        Each row adds 1 to kappa of a component. If values are missing, kappa differs between
+        columns, and the largest one counts.
         """
         prior_kappa, kappa = (
             component.family.to_standard(eta)["mean_precision"]
@@ -121,10 +121,10 @@ class GaussianLearner(Ascent):
     def select_informative(self, component: Any, sums: Array) -> Array:
         """Return ``sums`` (K, P), without components of one row if there are few rows per column.
 
-        Without this rule, the prior's mean could move to the only row of a component while the
-        inverse scale shrinks to its lower limit. If the inverse scale shrinks by a factor f, the
-        evidence of this row grows by log(f) / 2 in each column. If columns are independent, the
-        other components lose almost no evidence.
+        With such a component, the prior's mean could move to its only row while the inverse scale
+        shrinks to its lower limit. If the inverse scale shrinks by a factor f, the evidence of this
+        row grows by log(f) / 2 in each column. If columns are independent, the other components
+        lose almost no evidence.
         """
         if not {"mean_prior", "covariance_prior"} <= self.names:
             return sums
@@ -136,9 +136,9 @@ class GaussianLearner(Ascent):
     def learn_prior(self, component: Any, sums: Array) -> Any:
         """Return the component with a prior of higher evidence, see :class:`PriorLearner`.
 
-        In factor analysers, q is found by iteration. ``component.trial(sums)`` is a copy for trials
-        of priors, in which the iteration continues from the q under the last prior. Only the prior
-        of this copy is kept.
+        In factor analysers, q is the result of an iteration. ``component.trial(sums)`` is a copy
+        for trials of priors: under each prior, its iteration starts from the last q. Only the prior
+        of the copy is kept.
         """
         if component.covariance_type != "low_rank":
             return super().learn_prior(component, sums)
@@ -173,7 +173,7 @@ class GaussianLearner(Ascent):
         """
         m, kappa, nu, inverse_scale = self.prior_of(component)
         min_nu = get_min_freedom(inverse_scale)
-        # Split the vector into the parts that `_make_vector` concatenates.
+        # Split the vector, see `_make_vector`.
         ends = np.cumsum([np.size(m), np.size(kappa), 1])
         mean, log_kappa, (log_excess,), log_factor = np.split(x, ends)
         if "mean_prior" in self.names:
@@ -181,7 +181,7 @@ class GaussianLearner(Ascent):
         if "mean_precision_prior" in self.names:
             # There is one kappa or, in regressions, one of means and one of slopes.
             ranges = KAPPA_RANGES[: log_kappa.size]
-            kappas = np.exp([clip_log(*pair) for pair in zip(log_kappa, ranges, strict=True)])
+            kappas = np.exp([*map(clip_log, log_kappa, ranges)])
             kappa = kappas.reshape(np.shape(kappa))
         if "degrees_of_freedom_prior" in self.names:
             limits = freedom_limits(self.count_columns(component), min_nu)
@@ -209,7 +209,7 @@ class GaussianLearner(Ascent):
             squared_distance = max(squared_distance, MIN_SQUARED_DISTANCE)
             kappa = component.n_features / squared_distance
         # Learn the degrees of freedom, and then the inverse scale. In factor analysers, which have
-        # loadings, both are parameters of the noise, whose covariance is diagonal.
+        # loadings, both describe the noise, whose covariance is diagonal.
         has_factors = "loadings" in component.family.to_standard(component.prior)
         if has_factors:
             log_det, precision = component.noise(component.natural_parameters(sums))
@@ -232,8 +232,7 @@ class GaussianLearner(Ascent):
             precision = diagonal_if_few_rows(precision, float(sums[:, 0].sum()))
         if "degrees_of_freedom_prior" in self.names:
             limits = freedom_limits(self.count_columns(component), get_min_freedom(inverse_scale))
-            # If the inverse scale is learned, too, None stands for the best one, which is
-            # proportional to nu.
+            # If the inverse scale is learned, too, None stands for the best one given nu.
             nu = find_freedom(log_det, precision, None if learns_scale else inverse_scale, limits)
         if learns_scale:
             inverse_scale = nu * np.linalg.inv(precision) if is_matrix else nu / precision
@@ -300,16 +299,17 @@ def _average_over_components(component: Any, sums: Array) -> tuple[Any, Array, A
     D = component.n_features
     standard = component.family.to_standard(component.prior)
     if "degrees_of_freedom" in standard or "loadings" in standard:
-        # With means, t = (log|Lambda| / 2, -mu' Lambda mu / 2, Lambda mu, triangle), and without
-        # means, t = (log|Lambda| / 2, triangle). The triangle is the upper triangle of -Lambda with
-        # its diagonal halved.
+        # t is (log|Lambda| / 2, -mu' Lambda mu / 2, Lambda mu, triangle), and without means
+        # (log|Lambda| / 2, triangle). The triangle is the upper triangle of -Lambda with its
+        # diagonal halved.
         has_means = "mean" in standard
         triangle_start = 2 + D if has_means else 1
         precision = triangle.unpack_statistic(t[triangle_start:])
         linear, square = (t[2:triangle_start], -2.0 * t[1]) if has_means else (None, None)
         return 2.0 * t[0], precision, linear, square
-    # Columns are independent. A normal-gamma has t = (log(lambda) / 2, -lambda / 2, lambda mu_d,
-    # -lambda mu_d^2 / 2). t has an axis of columns, or none if columns share one precision.
+    # Columns are independent. A normal-gamma with D' means has t = (log(lambda) / 2, -lambda / 2,
+    # lambda mu (D',), -lambda mu^2 / 2 (D',)). t has an axis of columns, in which D' is 1, or none
+    # if columns share one precision.
     log_det, precision = 2.0 * t[..., 0].sum(), np.atleast_1d(-2.0 * t[..., 1])
     n_means = (t.shape[-1] - 2) // 2
     linear = t[..., 2 : 2 + n_means].reshape(-1)
@@ -338,7 +338,7 @@ def learner_matches(learner: Any, component: Any) -> bool:
     if type(learner) is ValuesLearner:
         learner = learner.for_blocks(component)
     if type(learner) is ProductLearner:
-        pairs = zip(learner.learners, component.blocks, strict=True)
-        return all(learner_matches(part, block.component) for part, block in pairs)
-    shapes = (component.n_features,), (1,)
-    return type(learner) is not GaussianLearner or learner.unit.shape in shapes
+        blocks = zip(learner.learners, component.blocks, strict=True)
+        return all(learner_matches(learner_b, block.component) for learner_b, block in blocks)
+    legal_shapes = (component.n_features,), (1,)
+    return type(learner) is not GaussianLearner or learner.unit.shape in legal_shapes

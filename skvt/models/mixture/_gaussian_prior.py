@@ -30,9 +30,9 @@ from skvt.typing import Array
 # a whole.
 _ROWS_AT_ONCE = 16_384
 # Share of a column's variance that a default prior adds to the covariance, so that the covariance
-# is positive definite even if columns are constant or collinear. A constant column counts with the
-# mean variance of all columns. In `_addition_for_least_variance`, the same share is the lower limit
-# of the variance of rows in any direction.
+# is positive definite even if columns are constant or collinear. For a constant column, it is a
+# share of the mean variance of all columns. In `_addition_for_least_variance`, the same share is
+# the lower limit of the variance of rows in any direction.
 _RIDGE_SHARE = 1e-6
 # Maximum number of evenly spaced rows from which EM estimates a covariance if values are missing.
 _MAX_EM_ROWS = 10_000
@@ -47,7 +47,8 @@ _EM_RIDGE_SHARE = 1e-9
 _N_VALUES_FOR_ROUNDING = 1_000_000
 # Minimum number of rows from which rounding is estimated.
 _MIN_ROWS_FOR_ROUNDING = 1_000
-# A value can become a separate component if at least this many rows have this value.
+# A value counts as frequent in `rounding_variance` if at least this many rows have it, so many that
+# it could become a separate component.
 _MIN_ROWS_PER_VALUE = 10.0
 # Default inverse scale of the noise in "low_rank", relative to the variances of the columns.
 _NOISE_SHARE = 0.01
@@ -118,7 +119,7 @@ def make_gaussian_component(
         )
     D = X.shape[1]
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
-    # The variances of errors by column, and then in the shape of the covariance type.
+    # (D,): variances of errors. ``error_moment`` has them in the shape of the covariance type.
     errors = (
         np.zeros(D) if error_variance is None else error_variance + rounding_variance(X, weights)
     )
@@ -249,8 +250,8 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
     """Return the maximum-likelihood mean (D,) and covariance (D, D) of rows with NaN.
 
     The EM algorithm for one Gaussian uses at most `_MAX_EM_ROWS` rows. It starts from the mean and
-    variance of each column's values in all rows. A column without values keeps the mean of all
-    columns' variances. A constant column gets the variance 0.
+    variance of each column's values in all rows. A column without values keeps the mean variance of
+    all columns. A constant column gets the variance 0.
     """
     center, variances = weighted_moments(X, weights, "diag", zero_mean)
     # (D,): the units in which the columns are standardised.
@@ -271,11 +272,11 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
     observed_sum = weights @ filled_rows
     observed_square = (filled_rows * weights[:, None]).T @ filled_rows
     mean, covariance = np.zeros(D), np.eye(D)
-    # Add the expected sums of missing values, and update the mean and the covariance, in turn.
+    # In turn, compute the expected sums of missing values, and update mean and covariance.
     for _ in range(_MAX_EM_STEPS):
         regular_covariance = covariance + _EM_RIDGE_SHARE * np.eye(D)
-        # The part of the sums of the features [1, x, x x'] that missing values contribute. The
-        # component axis has the length 1.
+        # What missing values contribute to sums of the features [1, x, upper triangle of x x'], for
+        # one component.
         sums = np.zeros((1, 1 + D + D * (D + 1) // 2))
         completion = GaussianCompletion.from_scale(0.0, mean[None], regular_covariance[None])
         holes = completion.holes(X, np.ones(1))
@@ -297,12 +298,12 @@ def _estimate_by_em(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Arr
 def rounding_variance(X: Any, weights: Array) -> Array:
     """Return the variance (D,) of rounding errors, 0 in columns that are not rounded.
 
-    Densities have no upper limit. In a rounded column, such as an age or a score, many rows have
-    the same value. The density at this value would grow without limit as the variance of a
-    component falls, so that each value would become a component. A rounded value therefore stands
-    for the interval that reaches half-way to the next value on either side. The mean square over an
-    interval of the width w is larger than the square of its middle by w^2 / 12 (Sheppard's
-    correction). With this correction, the bound is a bound of the probability of intervals.
+    In a rounded column, such as an age or a score, many rows have the same value. If a component
+    shrank to this value, its density there would grow without limit, so that each value would
+    become a component. A rounded value therefore stands for the interval that reaches half-way to
+    the next value on either side. The mean square over an interval of the width w is larger than
+    the square of its middle by w^2 / 12 (Sheppard's correction). With this correction, the bound is
+    a bound of the probability of intervals.
 
     A column counts as rounded if more than half of its rows have a value that at least
     `_MIN_ROWS_PER_VALUE` rows have. Its width w is the median of the widths of the rows' intervals.
@@ -316,8 +317,8 @@ def rounding_variance(X: Any, weights: Array) -> Array:
         is_used = ~np.isnan(column) & (weights > 0.0)
         values, value_of_row = np.unique(column[is_used], return_inverse=True)
         counts = np.bincount(value_of_row, weights[is_used])
-        # The first row of the sample that has a value counts as 1, because the value may be rare.
-        # Each further row stands for `row_step` rows of the data.
+        # Estimate the number of rows of the data that have a value. The first row of the sample
+        # counts as 1, because the value may be rare, and each further row as `row_step` rows.
         is_frequent = 1.0 + row_step * (counts - 1.0) >= _MIN_ROWS_PER_VALUE
         if values.size < 2 or 2.0 * counts[is_frequent].sum() <= counts.sum():
             continue
@@ -331,12 +332,11 @@ def rounding_variance(X: Any, weights: Array) -> Array:
 
 
 def addition_to_squares(moment: Array, errors: Array, weight: float) -> Array | None:
-    """Return the sum of two additions to ``x x'`` (or ``x^2``) of each row; None if both are 0.
+    """Return what is added to ``x x'`` (or ``x^2``) of each row; None if nothing is.
 
-    The first addition are the variances ``errors`` (D,) of errors. The second addition is the
-    result of :func:`_addition_for_least_variance` for the ``moment`` of the data plus these
-    variances. It is made only if the ``weight`` of all rows is greater than the number of columns.
-    The result has the shape of the second addition.
+    The variances ``errors`` (D,) of errors are added and, if the ``weight`` of all rows is greater
+    than the number of columns, the result of :func:`_addition_for_least_variance` for the
+    ``moment`` of the data plus these variances. The result has the shape of this function's result.
     """
     is_matrix = moment.ndim == 2
     error_moment = np.diag(errors) if is_matrix else errors
@@ -351,9 +351,9 @@ def _addition_for_least_variance(moment: Array) -> Array:
 
     The addition raises the variance in each direction to at least a millionth of the columns'
     variances. Without it, one component for all rows could have a higher bound than the true
-    components. In a direction in which no row varies, the posterior of a component's variance
-    approaches 0 as the number of its rows grows. The evidence therefore grows faster than in
-    proportion to this number, whatever the positions of the rows in other directions.
+    components: in a direction in which no row varies, the posterior of a component's variance
+    approaches 0 as the number of its rows grows. Its evidence then grows faster than in proportion
+    to this number, whatever the positions of the rows in other directions.
 
     ``moment`` is the covariance (D, D) of the data or the variances (D,) of the columns. The result
     is an upper triangle (D (D + 1) / 2,), row by row, or a vector (D,). It is 0 in the usual case,
@@ -386,10 +386,10 @@ def _compute_ridge(moment: Any) -> Array:
 def diagonal_if_few_rows(matrix: Any, n_rows: float) -> Any:
     """Return the matrix, or only its diagonal if there are too few rows for the other entries.
 
-    Few rows vary little in some directions by chance. A prior whose scale is the moment of these
-    rows expects little variance in these directions. The bound has no penalty for this choice of
-    the scale, and would be higher than the density of new rows justifies. It would favour matrices
-    over independent columns, and several components over one.
+    Few rows vary little in some directions by chance. If their moment is the scale of a prior, the
+    prior expects little variance in these directions, and the bound is higher than the density of
+    new rows justifies. It would favour matrices over independent columns, and several components
+    over one.
     """
     is_undetermined = np.ndim(matrix) == 2 and n_rows <= MIN_ROWS_PER_COLUMN_OF_SCALE * len(matrix)
     return np.diag(np.diagonal(matrix)) if is_undetermined else matrix

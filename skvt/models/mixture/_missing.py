@@ -59,13 +59,13 @@ class Patterns(NamedTuple):
         n_columns = is_missing.shape[1]
         n_missing = is_missing.sum(axis=1)
         rows = np.flatnonzero((n_missing >= min_missing) & (n_missing < n_columns))
-        # Sort the rows by keys whose digits in base 3 are the mask, modulo 2^64. In base 2, the
-        # digits of the first columns would be lost if there are more than 64. Even in base 3,
-        # different patterns of many columns may have the same key.
+        # Sort the rows by keys whose digits in base 3 are the mask. Keys are numbers modulo 2^64:
+        # in base 2, the digits of all but 64 columns would be lost. If patterns happen to have the
+        # same key, their rows alternate, so that a pattern may have several groups.
         keys = is_missing[rows] @ 3 ** np.arange(n_columns)[::-1]
         rows = rows[np.argsort(keys, kind="stable")]
-        # Start a group at each row whose pattern differs from that of the row before. The slice is
-        # empty if there are no rows.
+        # Start a group at each row whose pattern differs from that of the row before. If there are
+        # no rows, the slice removes the first True.
         masks = is_missing[rows]
         is_new = np.append(True, np.any(masks[1:] != masks[:-1], axis=1))[: rows.size]
         row_starts = np.append(np.flatnonzero(is_new), rows.size)
@@ -142,11 +142,11 @@ class GaussianHoles:
     inv_temps: Array
 
     def half_log_det(self) -> Array:
-        """Return ``log|A_mm| / 2`` of each row and component, (n, K).
+        """Return ``log|A_mm| / 2`` of each row and component, (n, K), at T = 1.
 
-        The result is right only if T = 1, and for rows with at least one value.
+        The result is wrong for rows without any value.
         """
-        # Solve the equation of the entropy h_k in the module's docstring for the determinant.
+        # Solve the equation of the entropy h_k in the docstring of the module for the determinant.
         logits, entropy = np.zeros((2, self.X.shape[0], len(self.completion.precision)))
         self.add_to(logits, entropy)
         half_n_missing = 0.5 * self.is_missing.sum(axis=1)[:, None]
@@ -197,8 +197,8 @@ class GaussianHoles:
 def factorize(precision: Array, columns: Array, cholesky: Array) -> float:
     """Write the Cholesky factor L of A_mm to ``cholesky``; return ``log|A_mm| / 2``.
 
-    ``precision`` is A and ``columns`` are m. The diagonal of ``cholesky`` gets ``1 / L_aa``, and
-    the functions below expect the factor in this form.
+    ``precision`` is A and ``columns`` are m. On its diagonal, ``cholesky`` has ``1 / L_aa``, as the
+    following functions expect.
     """
     half_log_det = 0.0
     for a in range(columns.size):
@@ -288,8 +288,8 @@ def _correct_logits(
                 n = rows[i]
                 inv_temp = inv_temps[n] if inv_temps.size > 1 else inv_temps[0]
                 squared_length = whiten(X[n], linear[k], precision[k], missing, cholesky, u)
-                # The entropy is h_k = gain + |m| / 2. Add only T times the gain to the logits,
-                # because the variance of x_m lowers the energy by T |m| / 2.
+                # The entropy is h_k = gain + |m| / 2, and the variance of x_m lowers the energy by
+                # T |m| / 2. Energy plus T times entropy therefore change by T times the gain.
                 gain = half_n_missing * (_LOG_2PI - log(inv_temp)) - half_log_det
                 logits[n, k] += 0.5 * squared_length + gain / inv_temp
                 entropy[n, k] += gain + half_n_missing
@@ -300,17 +300,17 @@ def compute_marginal_precision(
     precision: Array, missing: Array, ordinal_columns: Array, cholesky: Array, u: Array,
     W: Array, S: Array,
 ) -> None:  # fmt: skip
-    """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``, the marginal precision of x_c.
+    """Write ``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``, where c are the ``ordinal_columns``.
 
-    ``precision`` is A, ``missing`` are m, and ``ordinal_columns`` are c. ``cholesky`` is the result
-    of :func:`factorize`, and ``u`` is scratch.
+    S is the marginal precision of the latent values x_c. ``precision`` is A, and ``missing`` are m.
+    ``cholesky`` is the result of :func:`factorize`, and ``u`` is scratch.
     """
     for j in range(ordinal_columns.size):
         column = precision[ordinal_columns[j]]
         for a in range(missing.size):
             total = column[missing[a]]
-            for c in range(a):
-                total -= cholesky[a, c] * u[c]
+            for e in range(a):
+                total -= cholesky[a, e] * u[e]
             u[a] = total * cholesky[a, a]
         solve_transposed(cholesky, u, missing.size)
         for a in range(missing.size):
@@ -331,8 +331,8 @@ def list_hidden_columns(columns: Array, missing: Array, positions: Array, hidden
     ----------
     columns : (J,) ordinal columns
     missing : (M,) missing columns, ordinal or not
-    positions : written: positions in ``columns`` of the ordinal columns that are not missing
-    hidden : written: ``missing``, followed by the ordinal columns that are not missing
+    positions : output, positions in ``columns`` of the ordinal columns that are not missing
+    hidden : output, ``missing`` followed by the ordinal columns that are not missing
     """
     n_observed = 0
     for a in range(missing.size):
@@ -371,10 +371,10 @@ def add_expected_features(
     """
     D = X.shape[1]
     # ``u`` has the expected hidden values of a row, in the order of ``hidden``. ``value_sums`` is
-    # the sum of w u over rows with the weights w, and ``product_sums`` is the sum of ``w u x'``,
-    # where ``x`` has the observed values and half of each hidden value. The sum of ``product_sums``
-    # and its transpose then has all products that contain hidden values. For the same reason, half
-    # of each covariance is added to ``product_sums``.
+    # the sum of w u over rows with the weights w. ``product_sums`` is the sum of ``w u x'``, where
+    # ``x`` has the observed values and half of each hidden value. At the end, ``product_sums`` and
+    # its transpose are added up, so that products of two hidden values count fully. For the same
+    # reason, half of each covariance is added to ``product_sums``.
     cholesky, u = np.empty((D, D)), np.empty(D)
     x, value_sums, product_sums = np.empty(D), np.empty(D), np.empty((D, D))
     # This condition is evaluated when the function is compiled.
@@ -432,17 +432,17 @@ def add_expected_features(
             if not is_factorized:
                 continue
             if ordinal is not None:
-                # Add the variances of x_c, and the covariances of x_m and x_c that follow from
-                # them, because the mean of x_m contains -W x_c.
+                # Add the variances of the latent values x_c. The mean of the missing values x_m
+                # contains -W x_c, from which covariances of x_m with x_c and with itself follow.
                 for j in range(observed_columns.size):
                     half_variance = 0.5 * sum_of_variances[j]
                     product_sums[observed_columns[j], observed_columns[j]] += half_variance
                     for a in range(missing.size):
                         product_sums[observed_columns[j], missing[a]] -= half_variance * W[a, j]
                         product_sums[missing[a], observed_columns[j]] -= half_variance * W[a, j]
-                        for c in range(missing.size):
-                            product = half_variance * W[a, j] * W[c, j]
-                            product_sums[missing[a], missing[c]] += product
+                        for e in range(missing.size):
+                            product = half_variance * W[a, j] * W[e, j]
+                            product_sums[missing[a], missing[e]] += product
             # Add the covariance T A_mm^-1 of each row.
             _add_inverse(cholesky, missing, 0.5 * sum_of_temperatures, u, product_sums)
         # Add the sums of this component to the entries of ``sums`` for x and for the upper triangle

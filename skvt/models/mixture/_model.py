@@ -58,10 +58,10 @@ _MAX_COMPLETIONS = 40
 _MAX_COMPLETIONS_OF_SEEDS = 3
 # Updates of missing values end when the gain in nats per row is below this number.
 _COMPLETION_TOL = 1e-4
-# Maximum number of sweeps of data augmentation, with which missing values are drawn, and the share
-# of the variance of missing values that draws may lack after the sweeps.
-_MAX_SWEEPS = 30
+# Missing values are drawn by sweeps of data augmentation. Draws of too few sweeps have too small a
+# variance: it is too small by at most this share, unless that takes more than _MAX_SWEEPS sweeps.
 _MAX_LACKING_VARIANCE = 0.03
+_MAX_SWEEPS = 30
 # E[log w] of a component that gets no rows.
 _LOG_ZERO_WEIGHT = -1e30
 # E[log w] (K,) and the table (K, P), see `Mixture`.
@@ -76,8 +76,8 @@ class Mixture(ConjugateModel):
     All engines, which are the algorithms of inference, can fit the model. Its statistics are the
     counts of the components (K,), which are sums of responsibilities, and the weighted sums of the
     rows' features (K, P), both float64. ``global_params`` are E[log w] (K,) and the table (K, P),
-    perhaps followed by arrays that only subclasses use. The inner product of a row's features and
-    row k of the table is E[log p(x | phi_k)]. ``run`` is a function that runs parallel tasks.
+    followed by further arrays in some subclasses. The inner product of a row's features and row k
+    of the table is E[log p(x | phi_k)]. ``run`` is a function that runs parallel tasks.
     """
 
     # Distribution of the weights w, such as the sticks of a Dirichlet process.
@@ -106,8 +106,8 @@ class Mixture(ConjugateModel):
         """
         common = {Capability.MEMOIZABLE, Capability.SELECTIVE, Capability.HYPERPRIOR}
         of_weights = self.weights.capabilities
-        shared = of_weights & self.component.capabilities
-        return shared | (of_weights & {Capability.MERGEABLE}) | common
+        of_both = of_weights & self.component.capabilities
+        return of_both | (of_weights & {Capability.MERGEABLE}) | common
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -123,7 +123,7 @@ class Mixture(ConjugateModel):
         return self.component.n_features
 
     def validate(self, d: int, k: int) -> bool:
-        """Return whether the parts of the model fit each other, for loaded files."""
+        """Return whether the weights and the learner of a loaded file fit the model."""
         # Separate sticks belong to `MixtureGivenGlobals`.
         has_legal_weights = type(self.weights) is not SeparateSticks
         return has_legal_weights and learner_matches(self.learner, self.component)
@@ -198,23 +198,22 @@ class Mixture(ConjugateModel):
     def memo_entropy(
         self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Return the entropies for a batch's memo, in which memoized inference keeps statistics.
+        """Return the entropies that memoized inference keeps with a batch's statistics.
 
         The first result (K,) is the entropy of each component's assignments plus the entropy of its
         missing values. The second result (K, K) is the entropy of assignments that a merge of two
         components loses, or None unless ``pairs`` is True, see
-        :func:`skvt.models.mixture._kernels.add_assignment_entropies`. A merge loses no entropy of
-        missing values, because q of a missing value after the merge is the mixture of both
+        :func:`skvt.models.mixture._kernels.add_assignment_entropies`. No loss of the entropy of
+        missing values is included: after a merge, q of a missing value is the mixture of its two
         distributions, whose entropy is at least the mean of their entropies.
         """
         resp: Any = result.q
         n_components = resp.shape[1]
-        # (1, K), or (n, number of candidates): the component of each column of ``resp``.
+        # The component of each column of ``resp``: (1, K), or (n, J) if rows have J candidates.
         components = np.arange(n_components, dtype=np.int32)[None]
         if sp.issparse(resp):
-            # Rows have different candidates, but the same number of them.
             components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
-        # Each parallel task sums over one slice of rows, and writes to the slice's entries.
+        # Each parallel task sums over one slice of rows, and writes to the entries of this slice.
         slices = pieces(batch.n_rows, _ROWS_PER_TASK)
         entropies = np.zeros((len(slices), n_components))
         pair_losses = np.zeros((len(slices), n_components, n_components))
@@ -238,7 +237,8 @@ class Mixture(ConjugateModel):
 
         ``inv_temp`` is 1 / T of all rows, or (n,). The field ``q`` of the result has the
         responsibilities (n, K). They are CSR if only a few candidate components are evaluated for
-        each row, see :mod:`skvt.models.mixture._candidates`. The energies are computed in any case.
+        each row, see :mod:`skvt.models.mixture._candidates`. Energies are computed even without
+        ``with_energy``.
         """
         log_weights, table = global_params[:2]
         completion = self.component.completion(table)
@@ -301,7 +301,7 @@ class Mixture(ConjugateModel):
         min_gain = _COMPLETION_TOL * batch.weights.sum()
         previous_bound = -np.inf
         for step in range(max_steps):
-            # Update q of the missing values and, with it, the statistics.
+            # Update ``holes``, q of the missing values, and with it the statistics.
             completion = component.completion(table)
             holes = None if completion is None else completion(batch.X, np.ones(1))
             if holes is None:
@@ -330,9 +330,9 @@ class Mixture(ConjugateModel):
         if stats is None or not (self.learner or self.learns_concentration):
             return self
         plain_stats = stats.as_stats()
-        # Do not use ``arrays[0]``, which has more than the counts in `MixtureGivenGlobals`.
+        # ``plain_stats.arrays[0]`` are not always the counts, see `MixtureGivenGlobals`.
         counts, has_prior = self.component_masses(plain_stats), self.has_prior(plain_stats)
-        # Compare with half a row, because rounding may change the count of one row.
+        # The limit is half a row, because rounding may change the count of one row.
         has_rows = counts > 0.5
         learner = self.learner if (has_rows & has_prior).sum() >= 2 else None
         learns_concentration = self.learns_concentration and has_rows.sum() >= 2
@@ -347,7 +347,7 @@ class Mixture(ConjugateModel):
         return replace(self, weights=weights, component=component)
 
     def has_prior(self, stats: Stats) -> Any:
-        """Return whether the parameters of each component have the prior, (K,)."""
+        """Return whether the component's prior applies to each component, (K,); here to all."""
         return np.ones(self.component_masses(stats).size, bool)
 
     # --------------------------------------------------------------------------- temperature
@@ -406,8 +406,8 @@ class Mixture(ConjugateModel):
     ) -> Stats:
         """Return the statistics of at most ``n_components`` components that start from seeds.
 
-        Seeds are rows, or clusters of rows. Some methods ``init_params`` propose several sets of
-        components. The set with the highest bound is returned.
+        Seeds are rows, or clusters of rows. If the method ``init_params`` proposes several sets of
+        components, the set with the highest bound is returned.
         """
         X, weights = merge_equal_rows(self.component, batch.X, batch.weights)
         distinct_batch = self.batch(X, np.arange(weights.size), weights)
@@ -418,7 +418,7 @@ class Mixture(ConjugateModel):
             )
         ]
         best_stats = proposals[0]
-        # A single proposal is compared with no other, and needs no bound.
+        # The bound of a single proposal is not needed.
         best_bound = self.collapsed_energy(best_stats) if len(proposals) > 1 else 0.0
         for proposal in proposals[1:]:
             bound = self.collapsed_energy(proposal)
@@ -515,16 +515,16 @@ class Mixture(ConjugateModel):
         """Draw the missing values of rows X (n, D), given one draw of the global parameters from q.
 
         Under full covariances, q of the global parameters counts missing values as observed, so
-        that its variance is too small. If X are the rows of the fit (``are_fit_rows``), data
-        augmentation [TannerWong87] adds the lacking variance. Each of its sweeps draws global
+        that its variance is too small. If ``are_fit_rows`` says that X are the rows of the fit,
+        data augmentation [TannerWong87] corrects the variance. Each of its sweeps draws global
         parameters given the completed rows, and then missing values given the global parameters.
         """
         rows, resp = self._draw_predictive(stats, rng).draw_missing(X, rng)
-        # Complete only those missing values for which the fit has a factor of q. ``share`` is the
-        # largest share of such values in a column, and is 0 for other rows than those of the fit.
+        # Values that q integrates out stay missing. ``missing_share`` is the largest share of
+        # completed values in a column. It is 0 unless X are the rows of the fit.
         completed = self.component.with_completed(X, rows) if are_fit_rows else X
-        share = float((np.isnan(X) & ~np.isnan(completed)).mean(axis=0).max())
-        for _ in range(_count_sweeps(share)):
+        missing_share = float((np.isnan(X) & ~np.isnan(completed)).mean(axis=0).max())
+        for _ in range(_count_sweeps(missing_share)):
             batch = self.batch(completed, np.arange(len(X)), np.ones(len(X)))
             stats_of_rows = self._complete_statistics(batch, resp, _MAX_COMPLETIONS_OF_SEEDS)[0]
             predictive = self._draw_predictive(RunningStats(stats_of_rows.arrays), rng)
@@ -535,8 +535,7 @@ class Mixture(ConjugateModel):
     def _draw_predictive(self, stats: RunningStats, rng: np.random.Generator) -> "_Predictive":
         """Return the predictive mixture of the components given one draw of its global parameters.
 
-        There is no component without rows: the distribution of its values under the prior may have
-        no mean.
+        The component without rows is left out, because its values may have no mean under the prior.
         """
         lam_weights, lam_components = self.natural_parameters(stats)
         weights = self.weights.weights_of(self.weights.family.sample(lam_weights, rng))
@@ -590,7 +589,7 @@ class _OrderedTotals:
             self._waiting[task] = arrays
             while self._n_added in self._waiting:
                 addends = self._waiting.pop(self._n_added)
-                # There are no sums before the first task, whose arrays become the sums.
+                # The arrays of the first task become the sums.
                 for total, addend in zip(self.arrays, addends, strict=self._n_added > 0):
                     total += addend
                 self.arrays = self.arrays or addends
@@ -609,9 +608,9 @@ class _LocalStep(NamedTuple):
     completion: Completion | None
     # (n,) or (1,): 1 / T of each row, or of all rows.
     inv_temps: Array
-    # (n, K): written: responsibilities.
+    # Outputs: responsibilities (n, K).
     resp: Array
-    # (n,) each: written: bound and energy of the rows, in nats.
+    # Outputs: bound and energy of the rows in nats, (n,) each.
     bound: Array
     energy: Array
 
@@ -625,23 +624,22 @@ class _LocalStep(NamedTuple):
         counts, hidden_entropy = np.zeros((2, self.log_weights.size))
         sums = np.zeros(self.table.T.shape)
         for chunk in _split_into_chunks(rows):
-            # ``r`` starts as E[log p(x_n | phi_k)] and is replaced by responsibilities.
-            r, sum_features = self.component.log_densities_and_sums(X[chunk], self.table)
-            r += self.log_weights
+            # Compute the logits E[log w_k] + E[log p(x_n | phi_k)], (rows of the chunk, K).
+            resp, sum_features = self.component.log_densities_and_sums(X[chunk], self.table)
+            resp += self.log_weights
             inv_temps = self.inv_temps[chunk] if self.inv_temps.size > 1 else self.inv_temps
             holes = None if self.completion is None else self.completion(X[chunk], inv_temps)
             if holes is not None:
-                entropy = np.zeros_like(r)
-                holes.add_to(r, entropy)
-            # Replace ``r`` by responsibilities, and write the bounds and the energies of the rows.
-            responsibilities(r, inv_temps, self.bound[chunk], self.energy[chunk])
-            self.resp[chunk] = r
+                entropy = np.zeros_like(resp)
+                holes.add_to(resp, entropy)
+            # Replace the logits by responsibilities, and write the bounds and energies of the rows.
+            responsibilities(resp, inv_temps, self.bound[chunk], self.energy[chunk])
+            self.resp[chunk] = resp
             if holes is not None:
-                # Subtract T times the entropy of missing values, which the logits contain, because
-                # it is not a part of the energy.
-                self.energy[chunk] -= (r * entropy).sum(axis=1) / inv_temps
+                # The logits contain T times the entropy of missing values, but the energy must not.
+                self.energy[chunk] -= (resp * entropy).sum(axis=1) / inv_temps
             if add is not None:
-                weighted_resp = r * weights[chunk, None]
+                weighted_resp = resp * weights[chunk, None]
                 counts += weighted_resp.sum(axis=0)
                 sums += sum_features(weighted_resp)  # [HS13 eq. 7]
                 if holes is not None:
@@ -693,7 +691,7 @@ class _Predictive(NamedTuple):
 
 
 def _count_sweeps(missing_share: float) -> int:
-    """Return the number of sweeps after which draws lack at most the share `_MAX_LACKING_VARIANCE`.
+    """Return the number of sweeps after which draws lack at most `_MAX_LACKING_VARIANCE`.
 
     ``missing_share`` is the largest share of missing values in a column. Each sweep multiplies the
     deviation from the exact distribution by at most this share, and its variance by the square.

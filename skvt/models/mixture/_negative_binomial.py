@@ -27,11 +27,10 @@ from skvt.typing import Array, IndexArray
 
 # log h_r(x) is tabulated for counts x less than this number.
 _N_TABULATED_COUNTS = 1024
-# Local steps use features, and not `_CountRows`, where features take less time. This is so in three
-# cases. First, the numbers that `_CountRows` tabulates for all counts up to the largest are more
-# than the share _MAX_SHARE_OF_TABULATED of the number of features. Second, K times the number of
-# exposures e_j is more than _MAX_EXPOSURES_PER_COLUMN times D. Third, D is at most
-# _MAX_FEW_COLUMNS, and there is one exposure.
+# Local steps use `_CountRows`, unless the array of features takes less time. It does if the table of
+# `_CountRows`, for all counts up to the largest, has more numbers than the number of features times
+# _MAX_SHARE_OF_TABULATED; if K times the number of exposures e_j is more than
+# _MAX_EXPOSURES_PER_COLUMN times D; and if there is one exposure and D is at most _MAX_FEW_COLUMNS.
 _MAX_SHARE_OF_TABULATED = 0.3
 _MAX_EXPOSURES_PER_COLUMN = 20
 _MAX_FEW_COLUMNS = 5
@@ -97,27 +96,27 @@ class NegativeBinomial(ExposureColumns):
         return super().validate(d, k) and is_ascending and self.prior.shape[1] == width
 
     def with_prior(self, shape: Array, rate: Array, probabilities: Array) -> "NegativeBinomial":
-        """Return the component whose prior has the weight of observed counts.
+        """Return the component whose prior counts as much as observed counts.
 
-        The prior of column d counts as the sum ``shape[d]`` of counts at a total exposure of
-        ``rate[d]``. In the limit of large sizes, it is Gamma(shape[d], rate[d]). ``probabilities``
-        (G,) are the prior probabilities of sizes.
+        In column d, the sum of these counts is ``shape[d]``, at a total exposure of ``rate[d]``. In
+        the limit of large sizes, the prior is Gamma(shape[d], rate[d]). ``probabilities`` (G,) are
+        the prior probabilities of sizes.
         """
         # All pseudo-counts are at the typical exposure.
         pseudo_counts = shape[:, None] * self.family.typical
         n_rows = (rate / self.typical)[:, None]
         pseudo_rows = n_rows * self.family.typical
-        # Begin with log probabilities that offset the integrals over b given each size. Otherwise,
-        # these integrals would differ by thousands of nats for large shapes, so that the
-        # probabilities of some sizes would round to 0.
+        # Begin with log probabilities that cancel the integrals over b given each size. For large
+        # shapes, these integrals differ by thousands of nats, so that the probabilities of some
+        # sizes would otherwise round to 0.
         log_probabilities = -betaln(1.0 + SIZES * n_rows, shape[:, None])
         prior = np.concatenate([log_probabilities, pseudo_counts, pseudo_rows], axis=1)
         return replace(self, prior=prior).with_size_probabilities(probabilities)
 
     def with_size_probabilities(self, probabilities: Array) -> "NegativeBinomial":
         """Return the component with these prior probabilities of sizes, (G,)."""
-        # Replace the present log probabilities by the new ones. Subtracting ``log_integral`` makes
-        # the log-normalizer of the prior 0.
+        # Replace the old log probabilities by the new ones, and subtract ``log_integral``, so that
+        # the log-normalizer of the prior becomes 0.
         old_probabilities = self.family.condition_on_sizes(self.prior).probability
         log_integral = self.family.log_normalizer(self.prior)[:, None]
         log_probabilities = np.log(probabilities / probabilities.sum())
@@ -188,13 +187,13 @@ class NegativeBinomial(ExposureColumns):
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         counts, is_missing = separate_missing(counts)
         constants = np.bincount(rows, counts.data, counts.shape[0]) * np.log(exposures)
-        parts = [
+        feature_blocks = [
             _widen_entries(counts, self._look_up_log_h(counts.data)),
             _widen_entries(counts, counts.data[:, None] * L[rows]),
             _widen_entries(is_missing, -np.repeat(L, np.diff(is_missing.indptr), axis=0)),
             sp.csr_array(np.column_stack([L, constants])),
         ]
-        return sp.csr_array(sp.hstack(parts, format="csr"))
+        return sp.csr_array(sp.hstack(feature_blocks, format="csr"))
 
     def log_densities_and_sums(
         self, X: Any, table: Array
@@ -218,9 +217,8 @@ class NegativeBinomial(ExposureColumns):
     def _convert_to_count_rows(self, X: Any, n_components: int) -> "_CountRows | None":
         """Convert rows for computations without features.
 
-        Returns None if features take less time or memory. This is so for sparse rows, for counts so
-        large that a table of all counts up to the largest is costly, for many components with few
-        columns, and for few columns without exposures.
+        Returns None if features take less time or memory: for sparse rows, for counts as large as
+        the number of rows, and in the three cases at `_MAX_SHARE_OF_TABULATED`.
         """
         counts, exposures = self.split_exposure(X)
         if sp.issparse(counts):
@@ -234,7 +232,7 @@ class NegativeBinomial(ExposureColumns):
             return None
         if J * n_components > _MAX_EXPOSURES_PER_COLUMN * D or (J == 1 and D <= _MAX_FEW_COLUMNS):
             return None
-        # Missing counts have the additional last row of the table, which is 0.
+        # Append a row of zeros to the table, for missing counts.
         log_h = np.append(self._look_up_log_h(np.arange(float(n_values))), np.zeros((1, G)), axis=0)
         positions = np.where(is_missing, n_values, counts).astype(np.intp)
         constants = counts.sum(axis=1) * np.log(exposures)
@@ -248,7 +246,7 @@ class NegativeBinomial(ExposureColumns):
         log_h, x_L, minus_missing_L, L = np.split(sums[..., :-1], ends, axis=-1)
         leading_shape = sums.shape[:-1]
         log_h, x_L = log_h.reshape(*leading_shape, D, G), x_L.reshape(*leading_shape, D, J)
-        # Sum L_j over the rows in which each column is observed: over all rows less the missing.
+        # Sums of L_j over the rows in which a column is observed: all rows less the missing ones.
         observed_L = minus_missing_L.reshape(*leading_shape, D, J) + L[..., None, :]
         return np.concatenate([log_h, x_L, observed_L], axis=-1)
 
@@ -258,11 +256,11 @@ class NegativeBinomial(ExposureColumns):
         This is the transpose of :meth:`natural_sums`.
         """
         leading_shape = t.shape[:-2]
-        parts = np.split(t, [SIZES.size, SIZES.size + self.points.size], axis=-1)
-        _, _, of_observed = parts
-        flat_parts = [part.reshape(*leading_shape, -1) for part in parts]
+        coefficients = np.split(t, [SIZES.size, SIZES.size + self.points.size], axis=-1)
+        _, _, of_observed = coefficients
+        flattened = [array.reshape(*leading_shape, -1) for array in coefficients]
         zeros = np.zeros((*leading_shape, 1))
-        return np.concatenate([*flat_parts, of_observed.sum(axis=-2), zeros], axis=-1)
+        return np.concatenate([*flattened, of_observed.sum(axis=-2), zeros], axis=-1)
 
     def feature_sums(self, statistics: Array) -> Array:
         """Return sums S for which ``M S`` equals ``statistics``, with 0 in the last J + 1 entries.
@@ -286,23 +284,22 @@ class NegativeBinomial(ExposureColumns):
         L = dense(features[:, -J - 1 : -1])
         constants = dense(features[:, [-1]]).ravel()
         zero_fits, zero_magnitudes = self._self_fits_at_points(np.arange(D), np.zeros(D))
-        # Sum the features x_d L_j and -missing_d L_j over j. Since polynomials add up to 1, the
-        # entries are the counts, and -1 where they are missing.
+        # Sum the features x_d L_j and -missing_d L_j over j and over both kinds. Since polynomials
+        # add up to 1, the sums are the counts, and -1 where they are missing.
         counts_and_missing = features[:, D * G : D * (G + 2 * J)]
         if sp.issparse(features):
             sum_over_j = sp.kron(np.ones((2, 1)), sp.kron(sp.eye_array(D), np.ones((J, 1))))
             entries = sp.coo_array(counts_and_missing @ sum_over_j)
         else:
-            # The axis a has the two kinds of features.
+            # The axis a has the two kinds.
             entries = sp.coo_array(np.einsum("nadj->nd", counts_and_missing.reshape(-1, 2, D, J)))
         rows, columns = entries.coords
         counts = np.rint(entries.data)
-        # Combine the column and the count of each entry in one number, which is exact for counts
-        # of any size.
+        # Find the distinct pairs of column and count. The key of a pair is one integer.
         values, value_of_entry = np.unique(counts, return_inverse=True)
         keys = columns.astype(np.int64) * values.size + value_of_entry
         keys, key_of_entry = np.unique(keys, return_inverse=True)
-        # Interpolate if this takes fewer fits than one for each entry.
+        # Compute one fit for each entry, or interpolate if that takes fewer fits.
         if J * keys.size < counts.size:
             key_columns, key_counts = keys // values.size, values[keys % values.size]
             fits_at_points = self._self_fits_at_points(key_columns, key_counts)
@@ -333,14 +330,14 @@ class NegativeBinomial(ExposureColumns):
         missing.
         """
         fits, magnitudes = np.empty((2, counts.size))
-        for piece in pieces(counts.size, _ENTRIES_AT_ONCE):
-            is_observed = (counts[piece] >= 0.0)[:, None]
-            x = np.maximum(counts[piece], 0.0)
+        for chunk in pieces(counts.size, _ENTRIES_AT_ONCE):
+            is_observed = (counts[chunk] >= 0.0)[:, None]
+            x = np.maximum(counts[chunk], 0.0)
             statistics = np.concatenate(
-                [self._look_up_log_h(x), x[:, None] * L[piece], is_observed * L[piece]], axis=1
+                [self._look_up_log_h(x), x[:, None] * L[chunk], is_observed * L[chunk]], axis=1
             )
-            terms = statistics * self.family.expectation(self.prior[columns[piece]] + statistics)
-            fits[piece], magnitudes[piece] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
+            terms = statistics * self.family.expectation(self.prior[columns[chunk]] + statistics)
+            fits[chunk], magnitudes[chunk] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
         return fits, magnitudes
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
@@ -360,7 +357,7 @@ class NegativeBinomial(ExposureColumns):
         # The mixture of two distributions over G sizes is a distribution over 2 G sizes, in which
         # the probabilities of each distribution are multiplied by its share.
         fields = zip(*map(self.family.condition_on_sizes, (lam, common_lam)), strict=True)
-        q = QGivenSizes(*(np.concatenate(np.broadcast_arrays(*pair), axis=-1) for pair in fields))
+        q = QGivenSizes(*(np.concatenate(np.broadcast_arrays(*both), axis=-1) for both in fields))
         probabilities = np.repeat(
             np.stack([probabilities, 1.0 - probabilities], axis=-1), SIZES.size, axis=-1
         )
@@ -369,12 +366,12 @@ class NegativeBinomial(ExposureColumns):
     def _log_predictive_of(self, X: Any, q: QGivenSizes) -> Array:
         """Return log densities (n, K) of rows X under q, whose arrays are (K, D, G').
 
-        G' is a multiple of G, since the sizes of q are SIZES, repeated.
+        G' is a multiple of G, because the sizes of q are SIZES once or several times.
         """
         counts, exposures = self.split_exposure(X)
         counts = sp.csr_array(counts)
         counts.eliminate_zeros()
-        # Columns that are missing in all rows have no part in the densities.
+        # Leave out columns that are missing in all rows.
         n_missing = np.bincount(counts.indices[np.isnan(counts.data)], minlength=counts.shape[1])
         observed_columns = np.flatnonzero(n_missing < counts.shape[0])
         if observed_columns.size < counts.shape[1]:
@@ -388,7 +385,8 @@ class NegativeBinomial(ExposureColumns):
         log_densities = np.empty((counts.shape[0], K))
         for k in range(K):
             q_k = QGivenSizes(*(array[k] for array in q))
-            # Sum over all columns as if the row had only zeros, and correct the other entries.
+            # (D, J): log densities of zeros at the exposures e_j. Sum over all columns as if the
+            # row had only zeros, and correct the other entries.
             columns = np.repeat(np.arange(D), self.points.size)
             zero_terms = _log_densities(q_k, columns, 0.0, np.tile(self.points, D))
             zero_terms = zero_terms.reshape(-1, self.points.size)
@@ -457,10 +455,10 @@ class NegativeBinomial(ExposureColumns):
 class _CountRows(NamedTuple):
     """Dense rows of counts, of which log densities and sums are computed without their features.
 
-    The results are the same as with the features that :class:`NegativeBinomial` describes, whose
-    symbols are used here. The part of a log density that depends on log h_g(x) is looked up in a
-    table of all counts x up to the largest in each column. A table (P, K) has the coefficients of
-    P features in the expected log densities of K components.
+    :class:`NegativeBinomial` describes the features and the symbols. In each column, the part of a
+    log density that depends on log h_g(x) is tabulated for all counts x up to the largest. The
+    argument ``table`` (P, K) has the coefficients of P features in the expected log densities of K
+    components.
     """
 
     # (n, D): the row of ``log_h`` for each count. A missing count has the last row.
@@ -495,7 +493,7 @@ class _CountRows(NamedTuple):
     def sums(self, weighted_resp: Array) -> Array:
         """Return the sums of features (K, P) for weighted responsibilities (n, K)."""
         D, J, K = self.counts.shape[1], self.polynomials.shape[1], weighted_resp.shape[1]
-        # The sum of the responsibilities of the rows with each count in each column.
+        # (D, V + 1, K): sums of the responsibilities of the rows with each count in each column.
         resp_sums = np.zeros((D, len(self.log_h), K))
         _add_responsibilities(self.positions, weighted_resp, resp_sums)
         log_h_sums = np.transpose(self.log_h.T @ resp_sums, (2, 0, 1))
@@ -504,10 +502,10 @@ class _CountRows(NamedTuple):
         count_sums, missing_sums = weighted_polynomials @ self.counts, np.zeros((K * J, D))
         if self.is_missing.any():
             missing_sums -= weighted_polynomials @ self.is_missing
-        by_column = [part.reshape(K, J, D).swapaxes(1, 2) for part in (count_sums, missing_sums)]
+        by_column = [sums.reshape(K, J, D).swapaxes(1, 2) for sums in (count_sums, missing_sums)]
         row_sums = weighted_resp.T @ np.column_stack([self.polynomials, self.constants])
-        parts = [part.reshape(K, -1) for part in (log_h_sums, *by_column)]
-        return np.concatenate([*parts, row_sums], axis=1)
+        flattened = [sums.reshape(K, -1) for sums in (log_h_sums, *by_column)]
+        return np.concatenate([*flattened, row_sums], axis=1)
 
 
 @jit
@@ -557,10 +555,10 @@ def _compute_log_h(counts: Array) -> Array:
 
 
 def _widen_entries(X: Any, values: Array) -> Any:
-    """Return a CSR array in which each stored entry of X is replaced by W entries.
+    """Return a CSR array in which W adjacent entries replace each stored entry of X.
 
-    These are the numbers in one row of ``values`` (number of stored entries, W). They are in W
-    adjacent columns, so that the result has W times as many columns as X.
+    Row i of ``values`` (number of stored entries, W) replaces stored entry i. The result has W
+    times as many columns as X.
     """
     width = values.shape[1]
     indices = (X.indices[:, None].astype(np.int64) * width + np.arange(width)).ravel()
@@ -578,10 +576,10 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
     densities = np.zeros(columns.size)
     for g, entries, logs in _log_densities_by_size(q, columns, counts, exposures):
         densities[entries] += q.probability[columns[entries], g] * np.exp(logs)
+    # Where densities round to 0, add up logarithms, which takes longer.
     underflows = np.flatnonzero(densities == 0.0)
     densities[underflows] = 1.0
     log_densities = np.log(densities)
-    # Sums of logarithms take longer, and are needed only where densities round to 0.
     arguments = columns[underflows], counts[underflows], exposures[underflows]
     log_sums = np.full(underflows.size, -np.inf)
     for g, entries, logs in _log_densities_by_size(q, *arguments) if underflows.size else ():
@@ -594,7 +592,7 @@ def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: 
 def _log_densities_by_size(
     q: QGivenSizes, columns: IndexArray, counts: Array, exposures: Array
 ) -> Iterator[tuple[int, IndexArray, Array]]:
-    """Yield the number of each size, entries (m',), and their log densities (m',) given the size.
+    """Yield for each size its number, indices of entries (m',), and their log densities (m',).
 
     Entries are left out if the size has a negligible probability in their column.
     """
@@ -603,7 +601,7 @@ def _log_densities_by_size(
         entries = np.flatnonzero((q.probability[:, g] > _NEGLIGIBLE_SHARE)[columns])
         d, x = columns[entries], counts[entries]
         a, b = q.a[d, g], q.b[d, g]
-        # Compute the mean of Beta(A', B') and the ``total`` A' + B' from A and B, then A' and B'.
+        # From A and B, compute the mean of Beta(A', B') and ``total = A' + B'``, then A' and B'.
         mean = 1.0 / (1.0 + exposures[entries] * b / (a * q.scale[d, g]))
         total = a * b / ((a + b) * mean * (1.0 - mean))
         a, b = total * mean, total * (1.0 - mean)

@@ -5,7 +5,7 @@ of a row in component k are jointly N(mu_k, Lambda_k^-1). Let m be the missing c
 the ordinal columns with values, and o the real columns with values. With ``A = E[Lambda_k]`` and
 ``b = E[Lambda_k mu_k]``, the best q(x_m | x_c, z = k) is the Gaussian of
 :mod:`skvt.models.mixture._missing`. With this q, the terms of the energy E_q[log p] that depend on
-x_c are the quadratic form
+x_c add up to
 
     d' x_c - x_c' S x_c / 2,      S = A_cc - A_cm A_mm^-1 A_mc,
                                   d = b_c - A_co x_o - A_cm A_mm^-1 (b_m - A_mo x_o).
@@ -209,7 +209,7 @@ class OrdinalCompletion:
 
     @cached_property
     def gaussian(self) -> GaussianCompletion:
-        """E[Lambda_k mu_k] as ``linear`` and E[Lambda_k] as ``precision``, for all components."""
+        """The completion whose ``linear`` is E[Lambda_k mu_k] and ``precision`` is E[Lambda_k]."""
         return GaussianCompletion.from_table(self.center, self.table, self.center.size)
 
     def holes(self, X: Any, inv_temps: Array) -> "OrdinalHoles":
@@ -290,8 +290,8 @@ def _truncate_normal(
     ``lower`` to ``upper``. If the interval has no width, the logarithm is -inf, the mean is the end
     of the interval, and the variance is 0.
     """
-    # Positions in this function are in standard deviations from the mean. If an interval lies below
-    # the mean, mirror it, so that ``near_end`` is the end next to the mean.
+    # Positions in this function are in standard deviations from the mean. Mirror an interval below
+    # the mean, so that ``near_end`` is the end next to the mean.
     near_end, far_end = (lower - mean) / scale, (upper - mean) / scale
     sign = 1.0
     if far_end < 0.0:
@@ -304,11 +304,12 @@ def _truncate_normal(
     # These are the integrals of f, f x and f x^2, where x is the position relative to ``densest``
     # and f is the density relative to its maximum.
     mass, first_moment, second_moment = 0.0, 0.0, 0.0
-    # Part 0 of the interval lies on the far side of ``densest``, and part 1 on the near side.
-    for part in range(2):
-        length = min(far_end - densest if part == 0 else -near_end, max_length)
+    # Side 0 of the interval extends from ``densest`` to ``far_end``. Side 1 extends from
+    # ``densest``, which is then the mean 0, to a negative ``near_end``.
+    for side in range(2):
+        length = min(far_end - densest if side == 0 else -near_end, max_length)
         if length > 0.0:
-            signed_length = length if part == 0 else -length
+            signed_length = length if side == 0 else -length
             ten_suffice = length * (densest + 0.5 * length) < _MAX_LOG_DROP_FOR_10
             nodes = _NODES_10 if ten_suffice else _NODES_20
             node_weights = _WEIGHTS_10 if ten_suffice else _WEIGHTS_20
@@ -347,12 +348,12 @@ def _fit_latent_values_of_row(
     lower, upper : (J,) ends of the intervals
     temp : temperature T
     e : (J,) means; start values in the intervals before the call, results after it
-    v : (J,) written: variances
-    log_z : (J,) written: ``log int exp((g_j x - S_jj x^2 / 2) / T) dx`` over the intervals
-    g : (J,) written: g_j in the docstring of the module
+    v : (J,) output, variances
+    log_z : (J,) output, ``log int exp((g_j x - S_jj x^2 / 2) / T) dx`` over the intervals
+    g : (J,) output, g_j in the docstring of the module
     """
     n_values = d.size
-    # Until the ascent ends, ``v`` holds the standard deviations before truncation.
+    # During the ascent, ``v`` holds the standard deviations before truncation.
     for j in range(n_values):
         v[j] = np.sqrt(temp / S[j, j])
     for _ in range(_MAX_SWEEPS):
@@ -361,7 +362,7 @@ def _fit_latent_values_of_row(
             total, row, old_mean = d[j], S[j], e[j]
             for i in range(n_values):
                 total -= row[i] * e[i]
-            # The sum in g_j leaves out the term i = j, which ``total`` contains.
+            # ``total`` contains the term i = j, which the sum in g_j leaves out.
             g[j] = total + row[j] * old_mean
             _, e[j], _ = _truncate_normal(lower[j], upper[j], g[j] / row[j], v[j])
             largest_move = max(largest_move, abs(e[j] - old_mean) / v[j])
@@ -391,8 +392,8 @@ def _fit_latent_values(
     low, high : (n, J) ends of the intervals
     linear, precision : (K, D) b and (K, D, D) A
     inv_temps : (n,) or (1,) inverse temperatures
-    means, variances : (n, K, J) written: moments of the latent values
-    additions : (2, n, K) written: additions to logits and entropies, see
+    means, variances : (n, K, J) outputs, moments of the latent values
+    additions : (2, n, K) output, additions to logits and entropies, see
         :meth:`skvt.contracts.HiddenValues.add_to`
     """
     D, J = X.shape[1], columns.size
@@ -430,8 +431,8 @@ def _fit_latent_values(
                     e[j] = min(max(low[n, positions[j]], 0.0), high[n, positions[j]])
                 row_low, row_high = low[n, positions], high[n, positions]
                 _fit_latent_values_of_row(S, d, row_low, row_high, temp, e, v, log_z, g)
-                # Add the terms of the missing values, then the terms of the latent values, to the
-                # energy plus T times the entropy (``gain``), and to the entropy.
+                # ``gain`` is the energy plus T times the entropy. Start ``gain`` and ``entropy``
+                # with the terms of the missing values, and add the terms of the latent values.
                 log_normaliser = half_n_missing * (_LOG_2PI + log(temp)) - half_log_det
                 gain = 0.5 * squared_length + temp * log_normaliser
                 entropy = log_normaliser + half_n_missing

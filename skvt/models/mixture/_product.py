@@ -33,8 +33,8 @@ class Block(NamedTuple):
     component: Component
     # (D_b,): positions of the columns in the rows.
     columns: IndexArray
-    # Number of given columns at the end of ``columns``. Given columns explain the other columns,
-    # and the model has no distribution of them. They are the same in all blocks.
+    # Number of given columns at the end of ``columns``. Given columns explain the other columns and
+    # have no distribution themselves. They are the same in all blocks.
     n_given: int = 0
 
     @property
@@ -122,7 +122,7 @@ class FitsOfBlocks(NamedTuple):
     blocks: list[Any]
 
     def prepare(self, rows: Any) -> list[Any]:
-        """Return the numbers that the other methods need of the rows with the indices ``rows``."""
+        """Return the prepared rows of each block, for the other methods; ``rows`` are indices."""
         return [block.prepare(rows) for block in self.blocks]
 
     def fits_to_seeds(
@@ -137,8 +137,8 @@ class FitsOfBlocks(NamedTuple):
 
     def fits_to_self(self, prepared: list[Any]) -> tuple[Array, Array]:
         """Return fits of rows to themselves as seeds, and their magnitudes, (n,) each."""
-        pairs = zip(self.blocks, prepared, strict=True)
-        return _add_fits([block.fits_to_self(X_b) for block, X_b in pairs])
+        blocks = zip(self.blocks, prepared, strict=True)
+        return _add_fits([block.fits_to_self(X_b) for block, X_b in blocks])
 
 
 def _add_fits(fits_and_magnitudes: list[tuple[Array, Array]]) -> tuple[Array, Array]:
@@ -187,7 +187,7 @@ class Product(ConjugateComponent):
 
     @cached_property
     def _n_block_features(self) -> list[int]:
-        """The number of features of each block, counted in the features of a row of zeros."""
+        """The number of features of each block, from the features of a row of zeros."""
         return [
             block.component.features(np.zeros((1, block.columns.size))).shape[1]
             for block in self.blocks
@@ -214,8 +214,8 @@ class Product(ConjugateComponent):
     @cached_property
     def base(self) -> Array:
         """The coefficients of the features that do not depend on the parameters, (P,)."""
-        pairs = zip(self.blocks, self._n_block_features, strict=True)
-        return np.concatenate([np.broadcast_to(b.component.base, width) for b, width in pairs])
+        widths = zip(self.blocks, self._n_block_features, strict=True)
+        return np.concatenate([np.broadcast_to(b.component.base, width) for b, width in widths])
 
     @property
     def missing(self) -> bool:  # type: ignore[override]
@@ -277,15 +277,15 @@ class Product(ConjugateComponent):
         weighted responsibilities (n, K) and returns (K, P).
         """
         tables = [table[entries] for entries in self._slices]
-        pairs = list(self._split_rows(X))
-        # If a block can do without the array of its features, call the method of each block.
+        split_rows = list(self._split_rows(X))
+        # If a block avoids the array of its features, call the method of each block.
         if self.avoids_features:
             results = [
                 component.log_densities_and_sums(X_b, table_b)
-                for (component, X_b), table_b in zip(pairs, tables, strict=True)
+                for (component, X_b), table_b in zip(split_rows, tables, strict=True)
             ]
         else:
-            features = [component.features(X_b) for component, X_b in pairs]
+            features = [component.features(X_b) for component, X_b in split_rows]
             # If all features are dense, one product of matrices is faster than one for each block.
             if len(features) == 1 or not any(map(sp.issparse, features)):
                 return multiply_features(self._concatenate_features(features), table)
@@ -303,8 +303,8 @@ class Product(ConjugateComponent):
     def weighted_sums(self, X: Any, weighted_resp: Array) -> Array:
         if not self.avoids_features:
             return super().weighted_sums(X, weighted_resp)
-        pairs = self._split_rows(X)
-        sums = [component.weighted_sums(X_b, weighted_resp) for component, X_b in pairs]
+        split_rows = self._split_rows(X)
+        sums = [component.weighted_sums(X_b, weighted_resp) for component, X_b in split_rows]
         return np.concatenate(sums, axis=1)
 
     def filled_features(self, X: Any) -> Any:
@@ -322,27 +322,27 @@ class Product(ConjugateComponent):
         ``directions(rows, weights)`` returns the projected rows of a block. If only some blocks can
         be projected, the other blocks have the fits of unprojected rows.
         """
-        pairs = list(self._split_rows(X))
-        projected = [component.projected(X_b, weights, directions) for component, X_b in pairs]
+        split_rows = list(self._split_rows(X))
+        projected = [component.projected(X_b, weights, directions) for component, X_b in split_rows]
         if all(fits is None for fits in projected):
             return None
         return FitsOfBlocks([
             component.row_fits(X_b) if fits is None else fits
-            for fits, (component, X_b) in zip(projected, pairs, strict=True)
+            for fits, (component, X_b) in zip(projected, split_rows, strict=True)
         ])  # fmt: skip
 
-    def _concatenate_features(self, parts: list[Any]) -> Any:
+    def _concatenate_features(self, features: list[Any]) -> Any:
         """Concatenate the features of blocks; the result is CSR if any of them are sparse."""
-        if len(parts) == 1:
-            return parts[0]
-        if any(sp.issparse(features) for features in parts):
-            return sp.csr_array(sp.hstack(parts, format="csr"))
-        return np.concatenate(parts, axis=1)
+        if len(features) == 1:
+            return features[0]
+        if any(map(sp.issparse, features)):
+            return sp.csr_array(sp.hstack(features, format="csr"))
+        return np.concatenate(features, axis=1)
 
     def completion(self, table: Array) -> Completion | None:
-        """Return a :class:`skvt.contracts.Completion`, which integrates out hidden values.
+        """Return a function that finds q of the hidden values of all blocks.
 
-        The result is None if no block has a completion under the ``table`` (K, P).
+        The result is None if no block has such a function under the ``table`` (K, P).
         """
         completions = []
         for block, columns, entries in zip(self.blocks, self._positions, self._slices, strict=True):
@@ -362,12 +362,15 @@ class Product(ConjugateComponent):
         return complete if completions else None
 
     def natural_sums(self, sums: Array) -> Array:
-        parts = [block.component.natural_sums(sums_b) for block, sums_b in self._split_sums(sums)]
-        return self.family.join(parts)
+        statistics = [
+            block.component.natural_sums(sums_b) for block, sums_b in self._split_sums(sums)
+        ]
+        return self.family.join(statistics)
 
     def feature_coefficients(self, t: Array) -> Array:
-        parts = [block.component.feature_coefficients(t_b) for block, t_b in self._split_lam(t)]
-        return np.concatenate(parts, axis=-1)
+        blocks = self._split_lam(t)
+        coefficients = [block.component.feature_coefficients(t_b) for block, t_b in blocks]
+        return np.concatenate(coefficients, axis=-1)
 
     @property
     def log_hyperprior(self) -> float:
@@ -379,9 +382,9 @@ class Product(ConjugateComponent):
 
     def with_components(self, components: Iterable[Any]) -> Self:
         """Return the product whose blocks have the ``components``, in the same order."""
-        pairs = zip(self.blocks, components, strict=True)
+        blocks = zip(self.blocks, components, strict=True)
         return replace(
-            self, blocks=tuple(b._replace(component=component) for b, component in pairs)
+            self, blocks=tuple(b._replace(component=component) for b, component in blocks)
         )
 
     @cached_property
@@ -473,7 +476,7 @@ class Product(ConjugateComponent):
     def without_indicator(self, column: int) -> "Product":
         """Return the product that does not model whether ``column`` is observed.
 
-        Only blocks with informative missing values have an indicator that models it.
+        Only blocks with informative missing values model it, by an indicator.
         """
         blocks = []
         for block in self.blocks:
@@ -499,10 +502,10 @@ class Product(ConjugateComponent):
 
         Columns are in the order of the blocks, not in the order of the data.
         """
-        parts = [
+        evidence = [
             block.component.column_evidence(sums_b) for block, sums_b in self._split_sums(sums)
         ]
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(evidence, axis=1)
 
     def marginals(self, lam: Array) -> Any:
         """Return a list with the marginals of each block."""
@@ -600,9 +603,9 @@ class ValuesLearner:
     The second learner is ignored if the product has only one block.
     """
 
-    # The learner of the first block, which describes values. If it is None, the prior is fixed.
+    # The learner of the first block, which describes values; None if its prior is fixed.
     learner: PriorLearner | None
-    # The learner of the second block. If it is None, the prior is fixed.
+    # The learner of the second block; None if its prior is fixed.
     second: PriorLearner | None = None
 
     def for_blocks(self, component: Any) -> ProductLearner:

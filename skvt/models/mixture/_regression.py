@@ -2,22 +2,22 @@
 
 A row has E explained columns y and G given columns, which explain y and have no distribution. The
 class :class:`GivenColumns` converts the given columns to R standardised regressors u. With
-w = (1, u), the E numbers y of a row of component k are distributed as
+w = (1, u), the distribution of y (E,) in component k is
 
     y ~ N(B_k w, Lambda_k^-1),    B_k | Lambda_k ~ N(M, (V kron Lambda_k)^-1),
     Lambda_k ~ Wishart(nu, W).
 
 The prior is a matrix normal-Wishart with natural parameters eta and log normalizer A, see
-:class:`skvt.expfam.MatrixNormalWishart`. With z = (w, y), the n rows of component k add
-``S_k = (n, sum z z')`` to eta, so that the log evidence of these rows is
+:class:`skvt.expfam.MatrixNormalWishart`. With x = (w, y), the n rows of component k add
+``S_k = (n, sum x x')`` to eta, so that the log evidence of these rows is
 ``A(eta + S_k) - A(eta) - n E log(2 pi) / 2``. In the local step, with e = y - M_k w,
 
     E_q[log p(y | w, phi_k)]
         = (E_q[log|Lambda|] - E log(2 pi) - e' E_q[Lambda] e - E w' V_k^-1 w) / 2
 
-where E_q is an expectation under q, and E is the number of explained columns. The parameters phi_k
-are B_k and Lambda_k. The result is quadratic in (u, y). Features and the posterior q of missing
-values of y are therefore the same as for a Gaussian of R + E columns with a full covariance.
+where E_q is an expectation under q, E is the number of explained columns, and phi_k are B_k and
+Lambda_k. This is quadratic in (u, y). Features and the posterior q of missing values of y are
+therefore the same as for a Gaussian of R + E columns with a full covariance.
 
 The predictive density is a Student t with nu_k - E + 1 degrees of freedom, the location M_k w and
 the scale matrix ``W_k^-1 (1 + w' V_k^-1 w) / (nu_k - E + 1)``.
@@ -155,9 +155,8 @@ class Regression(ConjugateComponent):
     def features(self, X: Any) -> Any:
         return full_features(self._joint_rows(X), self.added, with_linear=True)
 
-    # As for a Gaussian, natural parameters repeat the first sum, the number of rows. It is the
-    # statistic of log|Lambda| / 2, and it is also the sum of squares of the constant regressor in
-    # the sum of (1, z) (1, z)'.
+    # As for a Gaussian, natural parameters repeat the first sum, the number of rows n: it is n of
+    # ``S_k = (n, sum x x')``, and the sum of squares of the constant regressor in x.
     natural_sums = FullGaussian.natural_sums
     feature_coefficients = FullGaussian.feature_coefficients
 
@@ -187,14 +186,14 @@ class Regression(ConjugateComponent):
         return completed if self.n_explained > 1 else X
 
     def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
-        """Return fits of residuals that are projected onto directions, for the search for seeds.
+        """Return fits of projected residuals, for the search for seeds.
 
-        Given columns are not projected, because they have no distribution. ``directions`` is a
-        function that finds the directions for residuals and the weights of the rows.
+        Given columns are not projected, because they have no distribution.
+        ``directions(residuals, weights)`` returns the projected residuals.
         """
         residuals = self.residuals(self.filled(X))
-        # The prior of this component is empty, because its method `projected` uses only the number
-        # of columns and the dtype.
+        # The method `projected` uses only the number of columns and the dtype, so that the prior
+        # may be empty.
         gaussian = SphericalGaussian(np.empty(0), np.zeros(residuals.shape[1]), self.dtype)
         return gaussian.projected(residuals, weights, directions)
 
@@ -216,11 +215,10 @@ class Regression(ConjugateComponent):
         return w @ M, np.sqrt(1.0 + leverage)
 
     def _standardise(self, X: Any, lam: Array) -> tuple[Array, Array, Array]:
-        """Return the predictions and factors of :meth:`_predict`, and residuals, (K, n, E).
+        """Return predictions and factors of :meth:`_predict`, and standardised residuals (K, n, E).
 
-        The residuals are standardised: they are divided by the factors. The predictive density of
-        standardised residuals is the density of a zero-mean Gaussian component whose precision is
-        distributed as Lambda in q, see :meth:`_residual_gaussian`.
+        Standardised residuals are residuals divided by the factors. They have the predictive
+        density of a zero-mean Gaussian component with q(Lambda), see :meth:`_residual_gaussian`.
         """
         y, u = self._split_columns(X)
         mean, factor = self._predict(u, lam)
@@ -236,20 +234,20 @@ class Regression(ConjugateComponent):
     def log_predictive(self, X: Any, lam: Array) -> Array:
         gaussian, residual_lam = self._residual_gaussian(lam)
         _, factor, residuals = self._standardise(X, lam)
-        # Values are missing in the same places for all components.
+        # (n,): the same for all components.
         n_observed = (~np.isnan(residuals[0])).sum(axis=1)
-        # Evaluate each component separately, because each component has different residuals.
-        pairs = zip(residuals, residual_lam[:, None], strict=True)
-        log_densities = [gaussian.log_predictive(*pair)[:, 0] for pair in pairs]
-        # The factor is the Jacobian determinant of the standardisation of one value.
+        # Evaluate the components one by one, because their residuals differ.
+        by_component = zip(residuals, residual_lam[:, None], strict=True)
+        log_densities = [gaussian.log_predictive(X_k, lam_k)[:, 0] for X_k, lam_k in by_component]
+        # The standardisation of each observed value divides the density by the factor.
         return np.asarray((log_densities - n_observed * np.log(factor)).T)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         gaussian, residual_lam = self._residual_gaussian(lam)
         mean, factor, residuals = self._standardise(X, lam)
-        pairs = zip(residuals, residual_lam[:, None], strict=True)
-        filled_residuals = np.concatenate([gaussian.conditional_mean(*pair) for pair in pairs])
-        return self._fill_rows(X, mean + factor[..., None] * filled_residuals)
+        by_component = zip(residuals, residual_lam[:, None], strict=True)
+        residual_means = [gaussian.conditional_mean(X_k, lam_k) for X_k, lam_k in by_component]
+        return self._fill_rows(X, mean + factor[..., None] * np.concatenate(residual_means))
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         gaussian, residual_lam = self._residual_gaussian(lam[None])
@@ -296,8 +294,8 @@ class Regression(ConjugateComponent):
     def column_log_normalizers(self, lam: Array) -> Array:
         """Return the log normalizers of the regressions of single columns, (K, E).
 
-        The parameters of a column's regression are its coefficients and its residual precision,
-        with their marginal distribution under ``lam``.
+        They are normalizers of the marginal distributions, under ``lam``, of the coefficients and
+        the residual precision of one column.
         """
         q = self.family.to_standard(lam)
         # A gamma distribution is a Wishart distribution of one column with nu = 2 shape and
@@ -330,7 +328,7 @@ class IndependentRegressions(Product):
 
     @property
     def given(self) -> GivenColumns:
-        """The conversion of given columns to regressors and cells."""
+        """The conversion of given columns, which all blocks share."""
         return self.blocks[0].component.given  # type: ignore[attr-defined]
 
     @property
@@ -425,8 +423,8 @@ def _make_regression(
     Raises ValueError if the degrees of freedom in ``prior`` are too few for E columns.
     """
     E, R = X.shape[1] - given.n_columns, given.center.size
-    # Fit one regression to all rows, from which the default prior is derived. The blocks of the
-    # covariance ``moment`` belong to regressors (:R) and to explained columns (R:).
+    # Fit one regression to all rows, from which the default prior is derived. In the covariance
+    # ``moment`` (R + E, R + E), regressors are first and explained columns last.
     joint_rows = map_rows(X, partial(_uncentred_joint_rows, given, E))
     center, moment = weighted_moments(joint_rows, weights, "full")
     center = center[R:]
@@ -444,7 +442,7 @@ def _make_regression(
     # Natural parameters are relative to the center.
     M = np.column_stack([mean - center, slopes])
     added = addition_to_squares(covariance, errors, n_rows)
-    # Make the component without a prior first, because `with_prior` needs its other fields.
+    # The prior is empty at first; `with_prior` sets it.
     component = Regression(np.empty(0), center, given, X.dtype, added)
     component = component.with_prior(M, np.array([kappa, kappa]), nu, scale)
     return component, get_prior_values(component)
@@ -499,8 +497,8 @@ class RegressionLearner(GaussianLearner):
     docstrings.
     """
 
-    # Number of explained columns of the data, which determines the range of nu. If each explained
-    # column has a separate regression with E = 1, this number is still that of all columns.
+    # Number of explained columns of the data, which determines the range of nu. It counts all
+    # columns, even if each column has a separate regression.
     n_columns: int = 1
 
     @classmethod
@@ -543,8 +541,8 @@ class RegressionLearner(GaussianLearner):
         M, kappa, nu, scale = _get_prior(component)
         E, Q = M.shape
         # Average E[B' Lambda B], E[Lambda B] and E[Lambda] over components. The first statistic is
-        # log|Lambda| / 2. The others are the upper triangle of -G' Lambda G with G = (B, -I), in
-        # which entries of the diagonal are halved.
+        # log|Lambda| / 2. The others are the upper triangle of -G' Lambda G, with G = (B, -I) and
+        # the diagonal halved.
         t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
         moments = triangle.unpack_statistic(t[1:])
         square, linear, precision = moments[:Q, :Q], -moments[Q:, :Q], moments[Q:, Q:]

@@ -7,18 +7,19 @@ components share,
     psi_d ~ H(eta_d),    x_nd | z_n = k ~ F(phi_kd) if s_kd = 1,  F(psi_d) if s_kd = 0,
 
 a spike and slab [MitchellBeauchamp88] whose spike, psi, is estimated. H(eta) is the conjugate prior
-with the natural parameters eta and the log normalizer A, and t are its sufficient statistics. Each
-component has its own probability pi_k that a column differs, because a large component determines
-psi and differs from it nowhere, while a small component may differ in many columns. The log odds of
-pi_1, ..., pi_G are equidistant. Let q(psi_d) = H(eta_d + R_d), and let S_kd be the statistics of
-the rows of component k. The best q(pi_k, s_k, phi_k) is the posterior given q(psi):
-q(phi_kd | s_kd = 1) is H(eta_d + S_kd), and the indicators of a component are independent given
-pi_k. Let o_g be the odds of pi_g, and let
+with the natural parameters eta and the log normalizer A, and t are its sufficient statistics. The
+probability pi_k that a column differs depends on the component, because a large component
+determines psi and differs from it nowhere, while a small component may differ in many columns. The
+log odds of pi_1, ..., pi_G are equidistant.
+
+Let q(psi_d) = H(eta_d + R_d), and let S_kd be the statistics of the rows of component k. The best
+q(pi_k, s_k, phi_k) is the posterior given q(psi): q(phi_kd | s_kd = 1) is H(eta_d + S_kd), and the
+indicators of a component are independent given pi_k. In column d, separate parameters explain the
+rows of component k better than the common parameters by
 
     Delta_kd = A(eta_d + S_kd) - A(eta_d) - <S_kd, E_q[t(psi_d)]>
 
-be the nats by which separate parameters explain the rows of component k better in column d than the
-common parameters. The bound is a sum over components and a divergence,
+nats. With the odds o_g of pi_g, the bound is a sum over components minus a divergence,
 
     sum_k ( sum_d <S_kd, E_q[t(psi_d)]> + log sum_g 1/G prod_d (1 + o_g exp Delta_kd) / (1 + o_g) )
         - sum_d KL(q(psi_d) || H(eta_d)).
@@ -26,9 +27,10 @@ common parameters. The bound is a sum over components and a divergence,
 Each term of the first sum is convex in S_k, and its gradient is the expectation of the statistics
 under q. Given q(psi), the distributions of such components therefore form an exponential family.
 Algorithms of inference, and moves that add, merge and split components, need not know of the
-indicators. Components that a move adds are compared with the distribution of all rows. The second
-line is treated as the log density of a hyperprior, and q(psi) is learned like parameters of a
-prior, by
+indicators. The components that a move adds are compared with the distribution of all rows.
+
+The second line of the bound is treated as the log density of a hyperprior, and q(psi) is learned
+like parameters of a prior, by
 
     R_d = sum_k q(s_kd = 0) S_kd.
 
@@ -73,11 +75,10 @@ from skvt.typing import Array, IndexArray
 _INDEPENDENT_LIKELIHOODS = (
     Bernoulli, Categorical, DiagonalGaussian, KnownVarianceGaussian, NegativeBinomial, Poisson,
 )  # fmt: skip
-# Number G of values of pi_k, the probability that a column of a component differs. These values are
+# Number G of values of pi_k, the probability that a column of a component differs. The values are
 # called shares.
 _N_SHARES = 8
-# If separate parameters explain a column better by more than this number of nats, they are certain.
-# Larger gains are not exponentiated.
+# Larger Delta_kd are not exponentiated, because the column then certainly differs.
 _MAX_EXPONENT = 500.0
 # Maximum number of updates of the common distribution in one call.
 _MAX_COMMON_UPDATES = 10
@@ -89,10 +90,10 @@ _MIN_GAIN = 1e-2
 class SpikeAndSlab(FamilyOfBlocks):
     """The family of parameters whose columns are separate or common.
 
-    The natural parameters ``eta`` in this class are ``eta_d + S_kd`` of the module in all columns
-    d, that is, those of q of the separate parameters. They are flattened, (..., P), or have the
-    ``shape`` of the prior, (..., *shape). All columns are in one block, so that each attribute for
-    blocks has one entry.
+    The natural parameters ``eta`` in this class are those of q of the separate parameters, which
+    are ``eta_d + S_kd`` in column d. They are flattened, (..., P), or have the ``shape`` of the
+    prior, (..., *shape). All columns are in one block, so that each attribute for blocks has one
+    entry.
     """
 
     # (*shape): natural parameters of the prior.
@@ -132,16 +133,16 @@ class SpikeAndSlab(FamilyOfBlocks):
         return np.exp(np.linspace(-1.0, 1.0, _N_SHARES) * np.log1p(len(self.parameter_counts)))
 
     def _sum_over_shares(self, eta: Array) -> tuple[Array, Array, Array, Array]:
-        """Return the terms of the bound in the module.
+        """Return terms of the bound in the docstring of the module, and q(pi_k = pi_g).
 
-        They are ``<S_kd, E_q[t(psi_d)]>`` (..., D), ``log(1 + o_g exp Delta_kd)`` (..., D, G), the
-        log of the sum over g (...), and q(pi_k = pi_g) (..., G).
+        The terms are ``<S_kd, E_q[t(psi_d)]>`` (..., D), ``log(1 + o_g exp Delta_kd)`` (..., D, G)
+        and the log of the sum over g (...). The probabilities q(pi_k = pi_g) are (..., G).
         """
         (eta,) = self.split(eta)
         log_common = self._sum_entries((eta - self.prior) * self.common)
-        # Delta_kd of the module.
+        # Delta_kd.
         gain = self.column_log_normalizers(eta) - self._prior_log_normalizers - log_common
-        # Above the limit, log(1 + o exp(gain)) is gain + log(o) to rounding.
+        # Above the limit, log(1 + o_g exp(gain)) is gain + log(o_g) up to rounding.
         exponent = np.minimum(gain, _MAX_EXPONENT)
         log_ratios = np.log1p(np.exp(exponent)[..., None] * self._odds)
         log_ratios += (gain - exponent)[..., None]
@@ -181,12 +182,11 @@ class SpikeAndSlab(FamilyOfBlocks):
 @in_files("models.SparseDifferences")
 @dataclass(frozen=True)
 class SparseDifferences(Product):
-    """A component of one block, each of whose columns may have the common distribution.
+    """A component of one block, in which each column may have the common distribution.
 
-    The docstring of the module has the model. The arguments ``lam`` (K, P) of methods are the
-    natural parameters of the family of the component, :class:`SpikeAndSlab`, and ``sums`` (K, P')
-    are sums of features. :class:`skvt.contracts.Component` documents the methods without
-    docstrings.
+    The docstring of the module has the model. The arguments ``lam`` (K, P) of methods are natural
+    parameters of :class:`SpikeAndSlab`, and ``sums`` (K, P') are sums of features.
+    :class:`skvt.contracts.Component` documents the methods without docstrings.
     """
 
     # Natural parameters eta + R of q(psi), in the shape of the block's prior.
@@ -231,7 +231,7 @@ class SparseDifferences(Product):
 
     @cached_property
     def log_hyperprior(self) -> float:
-        """``-KL(q(psi) || H)`` in nats, the second line of the bound in the module."""
+        """``-KL(q(psi) || H)`` in nats, the second line of the bound."""
         family = self.family
         divergence = ((self.common - family.prior) * family.common).sum()
         divergence -= np.sum(self.inner_component.family.log_normalizer(self.common))
@@ -239,8 +239,7 @@ class SparseDifferences(Product):
         return -float(divergence)
 
     # ------------------------------------------------------------------------------ evidence
-    # The evidence follows from the family of this component, and not, as in other products, from
-    # the evidence of the block.
+    # Other products add up the evidence of their blocks. Here the family has the evidence.
     log_evidence = ConjugateComponent.log_evidence
     merge_gains = ConjugateComponent.merge_gains
 
@@ -256,7 +255,7 @@ class SparseDifferences(Product):
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Return log densities that average over the indicators, see the module; (n, K) in nats."""
+        """Return log densities that average over the indicators, (n, K) in nats."""
         return np.asarray(self.inner_component.log_predictive_mixed(X, *self._parameters(lam)))
 
     def _parameters(self, lam: Array) -> tuple[Array, Array, Array]:
@@ -374,7 +373,7 @@ class SparseDifferencesLearner:
 def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDifferences, float]:
     """Return the component with a better common distribution, and the bound in nats.
 
-    The bound is the one of the module, without the base measure.
+    The bound leaves out the base measure.
     """
     # Leave out components without rows.
     lam = component.natural_parameters(sums)
@@ -389,7 +388,7 @@ def _improve_common(component: SparseDifferences, sums: Array) -> tuple[SparseDi
             best, best_bound = current, bound
         if gain < _MIN_GAIN:
             break
-        # Update q(psi) by the equation for R in the module.
+        # Update q(psi) by the equation for R.
         common_probabilities = current.family.repeat_for_entries(1.0 - probabilities)
         R = (common_probabilities * (lam - component.prior)).sum(axis=0)
         common = component.inner_component.prior + R.reshape(component.common.shape)
@@ -403,9 +402,8 @@ def _improve_prior(
     """Return the component with a prior learned from the common and the separate parameters.
 
     The learner gets the statistics R of the common parameters as if they belonged to a further
-    component.
-    The columns in which a component does not differ count as columns without rows, which do not
-    change the evidence of the prior.
+    component. A column in which a component does not differ counts as a column without rows, which
+    does not change the evidence of the prior.
     """
     inner_component = component.inner_component
     lam = component.natural_parameters(sums)
@@ -423,8 +421,8 @@ def with_sparse_differences(
     """Return a component whose columns may have a common distribution, and its learner.
 
     They are made from ``component`` and ``learner``. ``sums`` (P,) are the sums of features of all
-    rows. In a component that wraps others, the wrapped components are replaced. If the columns are
-    not independent given the component, the arguments are returned unchanged.
+    rows. In a component that wraps others, the wrapped components are replaced. If its columns are
+    not independent, ``component`` is returned unchanged, with ``learner``.
     """
     if type(component) in _INDEPENDENT_LIKELIHOODS:
         return SparseDifferences.from_component(component, sums), SparseDifferencesLearner(learner)
@@ -432,8 +430,8 @@ def with_sparse_differences(
         return component, learner
     # The second block, which describes indicators or volumes, has no learner so far.
     learners = [learner.learner if type(learner) is ValuesLearner else learner, None]
-    parts = [block.component for block in component.blocks]
-    replacements = map(with_sparse_differences, parts, learners, component.split_by_block(sums))
+    wrapped = [block.component for block in component.blocks]
+    replacements = map(with_sparse_differences, wrapped, learners, component.split_by_block(sums))
     components, new_learners = zip(*replacements, strict=True)
     component = component.with_components(components)
     return component, ValuesLearner(*new_learners) if any(new_learners) else None

@@ -7,16 +7,17 @@ The model is
     u ~ Gamma(nu_k / 2, nu_k / 2),      x | u ~ N(mu_k, (u Lambda_k)^-1)      given z = k,
 
 with one u per row ("full") or one per value ("diag"). The scale u is a local variable, like z.
-Let m be the set of the missing columns of a row, of which there are |m|. Under the Gaussian with
-u = 1, :mod:`skvt.models.mixture._missing` defines x^, the conditional mean of the missing values.
-With x^ in their place, let ``2 d = E[(x - mu)' Lambda (x - mu)]``. At the temperature T = 1, the
-best q of the local variables is
+Let D be the number of columns that share a scale, m the set of those that are missing in the row,
+and |m| their number. Let x^ be the conditional mean of the missing values under the Gaussian with
+u = 1, see :mod:`skvt.models.mixture._missing`. With x^ in place of the missing values, let
+``2 d = E[(x - mu)' Lambda (x - mu)]``. At the temperature T = 1, the best q of the local variables
+is
 
     q(u | z = k) = Gamma((nu + D - |m|) / 2, nu / 2 + d),
     q(x_m | u, z = k) = N(x^, (u A_mm)^-1),      A = E[Lambda].
 
-The energy, which is the expected log density under q, is linear in the sums over rows with
-responsibilities r
+The energy is the expected log density under q. It is linear in the sums over rows, with the
+responsibilities r,
 
     S = sum r (1, E[u], E[u x], E[u x x'], E[log u - u]).
 
@@ -24,7 +25,7 @@ The posterior of all parameters depends on the data through S only. Sums of batc
 and so do the sums of two components that are merged. After a merge, the q of a row's local
 variables is the mixture of its q under the two components. The posterior of mu and Lambda is the
 posterior under a Gaussian with the row weights r E[u]. The value of nu is the number that maximises
-the bound. With N, the first sum of S, and L, the last sum, the part of the bound that depends on nu
+the bound. Let N be the first sum of S, and L the last one. The part of the bound that depends on nu
 is
 
     max_nu N [nu / 2 log(nu / 2) - log Gamma(nu / 2)] + nu / 2 L.
@@ -103,7 +104,7 @@ class DegreesOfFreedom:
 
     # Range of nu; both limits are equal if nu is fixed.
     limits: tuple[float, float] = _FREEDOM_LIMITS
-    # The name in texts, where other families are classes and have a ``__name__``.
+    # The name in texts, like the ``__name__`` of families that are classes.
     __name__ = "DegreesOfFreedom"
 
     def mean(self, eta: ArrayLike) -> Array:
@@ -184,11 +185,10 @@ class WeightedFullGaussian(FullGaussian):
 @in_files("models.WeightedDiagonalGaussian")
 @dataclass(frozen=True)
 class WeightedDiagonalGaussian(DiagonalGaussian):
-    """Gaussians whose values have a scale u each; features are [is observed, u, u x, u x^2].
+    """Gaussians whose values have a scale u each.
 
-    Each of these four features is one number for each of the D columns.
-
-    The method `features` sets u = 1. :class:`_ScalesOfValues` inserts E[u].
+    The features are [is observed, u, u x, u x^2], D of each. The method `features` sets u = 1.
+    :class:`_ScalesOfValues` inserts E[u].
     """
 
     @property
@@ -269,10 +269,10 @@ class StudentT(WrapperMixin, Product):
     """Student t components of "full" or "diag" scale, with the blocks "gaussian" and "freedom".
 
     The Gaussian block describes rows given their scales u, and the other block describes u given
-    the degrees of freedom nu. In each block, the first feature does not depend on u, or the first D
-    features do not if each value has a scale. The method `features` returns 0 for all other
-    features, and the completion adds their expectations under q(u). The arguments ``lam`` of
-    methods are natural parameters of q of K components.
+    the degrees of freedom nu. The first feature of each block, or the first D features if each
+    value has a scale, do not depend on u. The method `features` returns 0 for all other features,
+    and the completion adds their expectations under q(u). The arguments ``lam`` of methods are
+    natural parameters of q of K components.
     """
 
     def validate(self, d: int, k: int) -> bool:
@@ -307,7 +307,7 @@ class StudentT(WrapperMixin, Product):
         return features
 
     def row_fits(self, X: Any) -> FitsOfBlocks:
-        """Return fits of rows whose outliers are clipped; the search for seeds uses the fits."""
+        """Return the fits of rows whose outliers are clipped, for the search for seeds."""
         return super().row_fits(self._without_outliers(X))
 
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
@@ -320,7 +320,8 @@ class StudentT(WrapperMixin, Product):
         The fences are 1.5 interquartile ranges below the lower quartile and above the upper one. A
         column in which both quartiles are equal has no fences.
         """
-        # Append the row of the column means, so that quantiles exist in columns without values.
+        # Append a row with the center of the columns, so that columns without values have
+        # quantiles.
         rows = np.concatenate([np.asarray(X, np.float64), self.value_component.center[None]])
         lower_quartile, upper_quartile = np.nanquantile(rows, [0.25, 0.75], axis=0)
         quartile_range = upper_quartile - lower_quartile
@@ -339,8 +340,9 @@ class StudentT(WrapperMixin, Product):
             mixture, half_log_dets, _ = self._scale_mixtures(X, gaussian_lam, nu[:, 0])
             # Rows without observed values keep the log density 0.
             return np.asarray(mixture.log_density() - half_log_dets * (mixture.n_observed > 0.0))
-        # With one scale for each value, the columns are independent given the component. The known
-        # scale of a column is twice the rate of the gamma distribution of its precision.
+        # With one scale for each value, the columns are independent given the component. In
+        # `_ScaleMixture`, the known scale of a column is twice the rate of the gamma distribution
+        # of its precision.
         q = NormalGamma.to_standard(gaussian_lam)
         log_densities = np.zeros((X.shape[0], len(lam)))
         rows, is_observed = self.value_component._replace_missing(X)
@@ -399,8 +401,8 @@ class StudentT(WrapperMixin, Product):
         mixture, _, holes = self._scale_mixtures(X, gaussian_lam, nu)
         if holes is None:
             return np.array(X, np.float64)
-        # Given u and the observed values, the missing values are Student t. Such a draw is a normal
-        # draw times the root of the scale over a chi-square.
+        # Given u and the observed values, the missing values are Student t: a normal draw times the
+        # root of the scale divided by a chi-square.
         scale_factor = 1.0 / mixture.draw_u(rng)[:, 0] + 1.0 / mixture.kappa
         chi_square = rng.chisquare(mixture.freedom_given_u + mixture.n_observed[:, 0])
         noise_factor = np.sqrt((scale_factor + mixture.distance[:, 0]) / chi_square)
@@ -534,8 +536,8 @@ class _ScalesOfRows:
     @cached_property
     def _scales(self) -> tuple[_Scales, Array]:
         """q(u) and half the log-determinants of A_mm, (n, K)."""
-        # The product of the table and the features is -d, once the part of the coefficient of u
-        # that does not depend on the parameters has been subtracted.
+        # Subtract the part of the coefficient of u that does not depend on the parameters. The
+        # product of the table and the features is then -d.
         table = self.table[:, _FEATURES_OF_U].copy()
         table[:, 0] -= self.gaussian.base[1]
         half_distance = -self._features @ table.T
@@ -546,8 +548,8 @@ class _ScalesOfRows:
             logit_gain, entropy = np.zeros((2, *half_distance.shape))
             self._holes.add_to(logit_gain, entropy)
             half_log_dets = 0.5 * n_missing * (1.0 + LOG_2PI) - entropy
-            # So far, missing values are 0. Their conditional means reduce d. The gain of the logits
-            # is this reduction plus the entropy less half the number of missing values.
+            # So far, missing values are 0. With their conditional means, d is smaller by a number
+            # delta. The gain of the logits is ``delta + entropy - |m| / 2``.
             half_distance -= logit_gain - entropy + 0.5 * n_missing
         D = self.gaussian.n_features
         # The last coefficient of the table, that of log u - u, is (nu + D) / 2 - 1.
@@ -576,8 +578,8 @@ class _ScalesOfRows:
         gaussian_sums = weighted_means.T @ self._features
         holes = self._holes
         if holes is not None:
-            # Complete the sums component by component. The variances of missing values are divided
-            # by E[u], which acts like an inverse temperature and differs between components.
+            # Variances of missing values are divided by E[u], which acts like an inverse
+            # temperature. Since E[u] differs between components, add their sums one by one.
             linear, precision = holes.completion.linear, holes.completion.precision
             for k in range(len(sums)):
                 completion = replace(holes.completion, linear=linear[[k]], precision=precision[[k]])
@@ -617,19 +619,19 @@ class _ScalesOfValues:
     def _scales(self) -> list[_Scales]:
         """q(u) under each component, a list of length K."""
         rows, _ = self._observed
-        # Split the table into the (K, D) coefficients of each kind of feature.
+        # Split the table into six arrays of coefficients, (K, D) each.
         _, u_table, ux_table, uxx_table, _, log_u_table = np.split(self.table, 6, axis=1)
         precision = -2.0 * uxx_table
         mean = ux_table / precision
-        # Each value has at least this d, because the mean is uncertain and because a variance may
-        # be added to squares. The coefficient of u contains -1 / 2, see `WeightedDiagonalGaussian`.
+        # d is at least this number, because the mean is uncertain and because a variance may be
+        # added to squares. The coefficient of u contains -1 / 2, see `WeightedDiagonalGaussian`.
         min_half_distance = np.maximum(-(u_table + 0.5) - 0.5 * precision * mean**2, 0.0)
         if self.gaussian.added is not None:
             min_half_distance = min_half_distance + 0.5 * precision * self.gaussian.added
         scales = []
         for k in range(len(self.table)):
             half_distance = 0.5 * precision[k] * (rows - mean[k]) ** 2 + min_half_distance[k]
-            # The coefficient of log u - u is (nu + 1) / 2 - 1.
+            # ``log_u_table`` is (nu + 1) / 2 - 1, the coefficient of log u - u.
             scales.append(_Scales(
                 nu=2.0 * log_u_table[k] + 1.0, half_distance=half_distance,
                 inv_temps=self.inv_temps[:, None], n_columns=1, n_missing=np.zeros(1),
@@ -646,7 +648,7 @@ class _ScalesOfValues:
     def add_statistics(self, weighted_resp: Array, sums: Array) -> None:
         rows, is_observed = self._observed
         squares = self.gaussian._squares(rows, is_observed)
-        # The completion does not change the features that do not depend on u.
+        # Nothing is added to the features that do not depend on u.
         zeros = np.zeros(rows.shape[1])
         for k, scales in enumerate(self._scales):
             resp = weighted_resp[:, [k]] * is_observed
@@ -686,7 +688,7 @@ class _ScaleMixture(NamedTuple):
         half_f, half_f_n = 0.5 * self.freedom_given_u, 0.5 * (self.freedom_given_u + n)
         constant = gammaln(half_f_n) - gammaln(half_f) - 0.5 * n * np.log(np.pi)
         constant = constant + 0.5 * self.nu * np.log(0.5 * self.nu) - gammaln(0.5 * self.nu)
-        # The uniform number 0.5 has no effect, since the draw of u is not used.
+        # The draw of u, which the number 0.5 determines, is not used.
         log_integral, _ = self._integrate_log_u(0.5)
         return np.asarray(np.where(n > 0.0, constant + log_integral, 0.0))
 
@@ -699,7 +701,7 @@ class _ScaleMixture(NamedTuple):
     def _integrate_log_u(self, uniform: Any) -> tuple[Array, Array]:
         """Return log integrals over log u without constants, and draws of u given the values.
 
-        Each draw of u is determined by a number in ``uniform``, which is drawn from [0, 1).
+        A number from [0, 1) in ``uniform`` determines each draw.
         """
         arrays = np.broadcast_arrays(*self, uniform)
         flat_arrays = [ensure_writeable(np.array(array, np.float64).ravel()) for array in arrays]
