@@ -36,24 +36,23 @@ CANDIDATE_TYPES = ("spherical", "diag", "tied", "low_rank", "full")
 # Types whose priors have diagonal scales. Only these types are compared if there are too few rows
 # to determine a matrix.
 DIAGONAL_TYPES = ("spherical", "diag", "low_rank")
-# Minimum number of columns for which "low_rank" has fewer parameters than "full".
+# Minimum number of columns for "low_rank", which has fewer parameters than "full" from there on.
 _MIN_COLUMNS_OF_LOW_RANK = 4
 # Maximum number of rows in the evenly spaced sample.
 MAX_ROWS = 3_000
-# Initial numbers of components of the short fits of a type, reduced if there are fewer than
-# _ROWS_PER_COMPONENT rows per component.
+# Initial numbers of components of the short fits of a type. They are reduced if there are fewer
+# than _ROWS_PER_COMPONENT rows per component, or fewer than _FEWER_ROWS_PER_COMPONENT if there are
+# few rows per column and the type has no covariance matrices. The second limit is lower, because
+# many components without matrices can be better than a few components with matrices.
 INITIAL_NUMBERS = (3, 20)
 _ROWS_PER_COMPONENT = 20
-# The number in place of _ROWS_PER_COMPONENT if there are few rows per column and the type has no
-# covariance matrices. It is lower, because many components without matrices can be better than a
-# few components with matrices.
 _FEWER_ROWS_PER_COMPONENT = 10
 # Maximum number of columns, evenly spaced, by which types are compared. The time for covariance
 # matrices grows with the cube of the number of columns.
 MAX_COLUMNS = 64
-# Bounds are close if they differ by less than this, in nats per row and column. The limit is
-# proportional to the number D of columns, because the influence of the prior on the bound per row
-# is: a matrix has D^2 entries, and with c rows per column there are c D rows.
+# Bounds are close if they differ by less than this, in nats per row and column. The influence of
+# the prior on the bound per row grows with the number D of columns, too: a matrix has D^2 entries,
+# and with c rows per column there are c D rows.
 _CLOSE_BOUNDS = 0.05
 # Maximum number of folds for held-out densities.
 _MAX_FOLDS = 4
@@ -94,9 +93,9 @@ def choose_covariance_type(
 
     :func:`fit_each_type` explains the arguments before ``may_start``.
 
-    The best type is the type with the highest bound. If there are few rows per column, the types
-    with close bounds are examined in descending order of their bounds. The best type is then the
-    first type whose held-out density is not clearly lower than the highest held-out density.
+    The best type is the type with the highest bound. If there are few rows per column, it is
+    instead the first type, in descending order of bounds, whose held-out density is not clearly
+    lower than the highest held-out density among the types with close bounds.
 
     The second result is None unless ``may_start`` is set, all rows and columns were used for the
     choice, and there are few rows per column. A short fit with a single component is returned only
@@ -107,12 +106,12 @@ def choose_covariance_type(
     fits = fit_each_type(X, weights, build, learned_names, max_components, candidates)
     # The first key is the type with the highest bound.
     best_type, *_ = fits
-    # From here on, X has only the columns of the short fits, because their number decides how
-    # strongly the bounds of the short fits depend on the prior.
+    # From here on, X has only the columns of the short fits. Their number decides whether there are
+    # few rows per column.
     X = _sample_columns(X)
     if not _has_few_rows(X, weights) or len(X) < _MIN_ROWS_OF_FOLDS:
         return best_type, None
-    # A function of each type that returns the model for rows and weights.
+    # For each type, a function that takes rows and weights and returns the model.
     model_makers = {
         name: partial(
             _make_mixture, build=partial(build, covariance_type=name), learned_names=learned_names
@@ -122,15 +121,13 @@ def choose_covariance_type(
     lowest_bound = fits[best_type].bound - _CLOSE_BOUNDS * X.shape[1]
     close_types = [name for name in fits if fits[name].bound > lowest_bound]
     if len(close_types) > 1:
-        # (number of types, n): the log density of each held-out row under each type.
+        # For each type, the log densities (n,) of held-out rows.
         densities = [
             _score_held_out(X, weights, model_makers[name], fits[name]) for name in close_types
         ]
-        # (n,): the log densities under the type whose sum of log densities is highest.
         best_densities = densities[stable_argmax(np.sum(densities, axis=1))]
-        are_lower = [_is_clearly_negative(density - best_densities) for density in densities]
-        # The types are in descending order of their bounds. Take the first type whose density is
-        # not clearly lower.
+        are_lower = [_is_clearly_negative(scores - best_densities) for scores in densities]
+        # The types are in descending order of their bounds.
         best_type = close_types[are_lower.index(False)]
     is_possible_start = may_start and is_complete
     if is_possible_start and _is_good_start(X, weights, model_makers[best_type], fits[best_type]):
@@ -147,11 +144,9 @@ def _is_good_start(X, weights, make_model, fit):
     """
     if fit.memo.entropy.size > 1:
         return True
-    # ``make_model`` makes a model with the default prior. The second function returns a model with
-    # the learned prior of the fit, whatever the rows of a fold are.
-    default_densities, learned_densities = (
-        _score_held_out(X, weights, make, fit) for make in (make_model, lambda *_: fit.model)
-    )
+    # ``make_model`` makes models with the default prior. ``fit.model`` has the learned prior.
+    default_densities = _score_held_out(X, weights, make_model, fit)
+    learned_densities = _score_held_out(X, weights, lambda *_: fit.model, fit)
     return _is_clearly_negative(default_densities - learned_densities)
 
 
@@ -169,8 +164,8 @@ def fit_each_type(
 
     If types have equal bounds, the simplest comes first. The result depends neither on the number
     of threads nor on a random state. If there are few rows per column, a fit of each type also
-    starts from the clusters of the best simpler type. Without this start, random initial components
-    that have few rows and a covariance matrix are often merged before they separate the clusters.
+    starts from the clusters of the best simpler type, because random initial components that have
+    few rows and a covariance matrix are often merged before they separate the clusters.
 
     ``build`` takes rows, weights and a ``covariance_type``, and returns the component and its
     prior's parameters. ``learned_names`` are the names of learned parameters of the prior, and
@@ -238,10 +233,10 @@ def _score_held_out(X, weights, make_model, fit):
     densities = np.empty(len(X))
     for fold in range(n_folds):
         is_used = folds != fold
-        # The pair of the rows and their weights is passed to the following functions.
-        rows = X[is_used], weights[is_used]
-        start_model = _make_start_model(make_model(*rows), *rows, resp[is_used])
-        memo, model = run_passes(start_model, *rows, _MAX_PASSES_OF_FOLD)
+        used_rows, used_weights = X[is_used], weights[is_used]
+        model = make_model(used_rows, used_weights)
+        start_model = _make_start_model(model, used_rows, used_weights, resp[is_used])
+        memo, model = run_passes(start_model, used_rows, used_weights, _MAX_PASSES_OF_FOLD)
         stats = RunningStats(memo.stats.arrays)
         densities[~is_used] = model.log_predictive(X[~is_used], stats, run_serially)
     return weights * densities
@@ -299,7 +294,7 @@ def select_evenly_spaced(X, weights, max_rows):
 
 
 def _make_start_model(model, X, weights, resp):
-    """Return the model with initial components that have the ``resp`` (n, K).
+    """Return the model whose initial components have the responsibilities ``resp`` (n, K).
 
     Components almost without rows are left out.
     """
@@ -318,7 +313,7 @@ def run_passes(start, X, weights, n_passes):
     batch = _make_batch(start, X, weights)
     with Workers(1) as workers:
         tools = EngineTools(n_iter=1, rng=np.random.default_rng(0), workers=workers)
-        # A fit ends early if it cannot reach the goal, a bound in nats. With -inf it never does.
+        # A fit ends early if it cannot reach the bound ``goal``. With -inf it never ends early.
         return fit_fresh_mixture(start, batch, tools, goal=-np.inf, max_passes=n_passes)
 
 

@@ -1,10 +1,12 @@
 """Estimation of the cuts of ordinal columns from rows that fall into several classes.
 
 Each level of an ordinal column stands for an interval of latent values, and the *cuts* are the
-limits between the intervals. By default the cuts are quantiles of a standard normal. If the classes
-of the rows are far apart, however, the latent values of all rows together are not normal. The
-classes are the K components of a short fit of a categorical mixture. In class k a
-column's latent value is N(m_k, s_k^2), so that a level between cuts a and b has the probability
+limits between the intervals. By default the cuts are quantiles of a standard normal. If rows fall
+into classes that are far apart, however, the latent values of all rows together are not normal.
+:func:`cut_by_classes` therefore fits the cuts by classes.
+
+The classes are the K components of a short fit of a categorical mixture. In class k a column's
+latent value is N(m_k, s_k^2), so that a level between cuts a and b has the probability
 ``Phi((b - m_k) / s_k) - Phi((a - m_k) / s_k)``. Cuts, m and s maximise the likelihood of the
 levels times weak priors of m and log s. The origin and the unit of the latent values are such that
 all classes together have mean 0 and variance 1.
@@ -32,8 +34,8 @@ _LOG_S_SPREAD = 0.7
 _MIN_CUT_DISTANCE = 1e-3
 # Minimum probability of a level, which keeps logarithms finite.
 _MIN_PROBABILITY = 1e-300
-# Number of cuts that BIC does not count as parameters, because two cuts only set the origin and the
-# unit of the latent values, which are arbitrary.
+# Number of cuts that BIC does not count as parameters: two cuts only set the origin and the unit of
+# the latent values, which are arbitrary.
 _N_ARBITRARY_CUTS = 2
 
 
@@ -45,7 +47,7 @@ def cut_by_classes(cells, X, weights):
     """
     # The number of levels of each ordinal column.
     n_levels = tuple(levels.size for levels in cells.levels)
-    # If all cuts of each column are arbitrary, the cuts have no parameters.
+    # In this case, all cuts are arbitrary.
     if max(n_levels) <= 1 + _N_ARBITRARY_CUTS:
         return cells
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
@@ -56,8 +58,8 @@ def cut_by_classes(cells, X, weights):
     start_model = model.resized(_N_CLASSES, learns_priors=True)
     memo, _ = run_passes(start_model, codes, weights, _N_PASSES)
     edges = list(cells.edges)
-    # The statistics are the weights of the classes, and the weight (K, sum of C) of the rows of
-    # each class at each level of all columns, which are split into counts (K, C) of each column.
+    # (K, sum of C): the weight of the rows of each class at each level of all columns. Split them
+    # into counts (K, C) of each column.
     _, level_weights, *_ = memo.stats.arrays
     counts_of_columns = np.split(level_weights, np.cumsum(n_levels)[:-1], axis=1)
     for j, counts in enumerate(counts_of_columns):
@@ -132,13 +134,12 @@ def _compute_likelihood(parameters, counts):
     probabilities = np.maximum(sign * (ndtr(sign * upper) - ndtr(sign * lower)), _MIN_PROBABILITY)
     # The gradient of the log-likelihood with respect to each probability.
     grad_probabilities = counts / probabilities
-    # Compute the gradients with respect to z (K, C - 1) and to the cuts, then to the first cut and
-    # to the steps from cut to cut.
+    # Compute the gradients with respect to z (K, C - 1) and to the cuts (C - 1,).
     grad_z = grad_probabilities[:, :-1] - grad_probabilities[:, 1:]
     grad_z = grad_z * np.exp(-0.5 * z**2) / np.sqrt(2.0 * np.pi)
     grad_cuts = (grad_z / s[:, None]).sum(axis=0)
-    # The first cut moves all cuts. A step moves the cut at its upper end and all later cuts. Each
-    # derivative is thus the sum of the derivatives of a cut and of all later cuts.
+    # The first cut moves all cuts, and a step moves the cut at its upper end and all later cuts.
+    # Their derivatives are therefore sums of the derivatives of a cut and of all later cuts.
     grad_first_and_steps = np.cumsum(grad_cuts[::-1])[::-1]
     scaled_log_s = np.log(s) / _LOG_S_SPREAD
     log_priors = -0.5 * (m @ m + scaled_log_s @ scaled_log_s)

@@ -52,9 +52,9 @@ def find_log_columns(X, weights, named=None):
 
     A column is better in logarithms if its values are positive, if their weights add up to at least
     ``_MIN_WEIGHT``, and if logarithms gain more than ``MIN_GAIN`` nats both with a single Gaussian
-    and with the best mixture. If ``named`` is not None, it has the positions of columns
-    that the user names. These columns are then returned without a comparison, and ValueError is
-    raised if any of them has values that are not positive.
+    and with the best mixture. If ``named`` is not None, it has the positions of columns that the
+    user names. They are then returned without a comparison, and ValueError is raised if any of them
+    has values that are not positive.
 
     The least value of a column is a positive number. Smaller values of later rows are raised to it,
     so that all logarithms are finite. Its logarithm is as far below the smallest logarithm in a
@@ -71,12 +71,13 @@ def find_log_columns(X, weights, named=None):
     X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
     columns = np.flatnonzero(~lacks_logs) if named is None else named
     log_columns, least_values = [], []
-    for piece in pieces(columns.size, _COLUMNS_AT_ONCE):
-        values = _sample_values(X[:, columns[piece]], weights)
-        all_columns = np.ones(values.shape[1], bool)
-        is_chosen = compute_gains(values, weights) > MIN_GAIN if named is None else all_columns
-        log_columns.extend(columns[piece][is_chosen])
-        for column in values[:, is_chosen].T:
+    for chunk in pieces(columns.size, _COLUMNS_AT_ONCE):
+        values = _sample_values(X[:, columns[chunk]], weights)
+        is_log = np.ones(values.shape[1], bool)
+        if named is None:
+            is_log = compute_gains(values, weights) > MIN_GAIN
+        log_columns.extend(columns[chunk][is_log])
+        for column in values[:, is_log].T:
             is_observed = ~np.isnan(column)
             logs = np.log(column[is_observed])
             # A column without values gets an arbitrary least value, 1.
@@ -151,8 +152,8 @@ def _compute_highest_bounds(X, weights, n_passes):
     component, _ = make_gaussian_component(
         X, weights, "diag", zero_mean=False, prior=_GAUSSIAN_PRIOR
     )
-    # Sorting puts missing values at the end. Drop the rows at the end in which all columns are
-    # missing. The component returns (n, 3 D): the first feature of all D columns, then the second
+    # Sort each column. Missing values come last, and rows in which all are missing are dropped. The
+    # component returns features (n, 3 D): the first feature of all D columns, then the second
     # feature, then the third.
     order = np.argsort(X, axis=0, kind="stable")[: (~np.isnan(X)).sum(axis=0).max()]
     features = np.split(component.features(np.take_along_axis(X, order, axis=0)), 3, axis=1)
@@ -160,16 +161,16 @@ def _compute_highest_bounds(X, weights, n_passes):
     weighted_features = features * weights[order].T[:, :, None]
     # Choose the first cut (D, 1) so that the Gaussians of the two intervals have the highest
     # evidence. ``sums[:, i]`` are sums of features over rows 0 to i, so that a difference is the
-    # sum over an interval. ``below`` (D, n) is the evidence of the rows up to each
-    # possible cut, and ``above`` (D, n) is the evidence of the rows after the cut.
+    # sum over an interval. ``below`` (D, n) is the evidence of the rows up to each possible cut,
+    # and ``above`` (D, n) is the evidence of the rows after the cut.
     sums = np.cumsum(weighted_features, axis=1)
     below = _compute_evidence(component, sums)
     above = _compute_evidence(component, sums[:, -1:] - sums)
     first_cut = stable_argmax(below + above)[:, None]
     # Choose the second cut (D, 1), which divides the interval below or above the first cut.
-    # ``between`` (D, n) is the evidence of the rows between a possible second cut and the
-    # first cut. ``sums_from_first`` has the sums over these rows, with a negative sign if the
-    # second cut is lower than the first.
+    # ``between`` (D, n) is the evidence of the rows between each possible second cut and the first
+    # cut. ``sums_from_first`` has the sums over these rows, with a negative sign if the second cut
+    # is the lower one.
     is_lower = np.arange(sums.shape[1]) < first_cut
     sums_at_first = sums[np.arange(len(sums)), first_cut[:, 0]]
     sums_from_first = sums - sums_at_first[:, None]
@@ -194,8 +195,8 @@ def _compute_highest_bounds(X, weights, n_passes):
 def _compute_evidence(component, sums):
     """Return the log evidence in nats, (D, K), of Gaussians with sums of features (D, K, 3)."""
     # The component takes an array (K, 3 D) with the D sums of the first feature first. Its evidence
-    # lacks the factor 1 / sqrt(2 pi) of the density of each value. The sum of the first feature,
-    # which is 1, is the weight of the values.
+    # lacks the factor 1 / sqrt(2 pi) of the density of each value. The first feature is 1, so that
+    # its sum is the weight of the values.
     flat_sums = np.transpose(sums, (1, 2, 0)).reshape(sums.shape[1], -1)
     return component.column_evidence(flat_sums).T - 0.5 * np.log(2.0 * np.pi) * sums[:, :, 0]
 
@@ -219,8 +220,8 @@ def _fit_mixtures(component, features, weighted_features, cuts, n_passes):
         expected_statistics = component.family.expectation(lam)
         coefficients = component.feature_coefficients(expected_statistics).reshape(K, 3, D)
         log_weights = _STICK_BREAKING.log_weights(Beta.expectation(_make_sticks(sums[:, :, 0])))
-        # Sticks are in descending order of the sizes of components, so that the rank of a component
-        # by size selects its log weight. Two calls of argsort give the ranks.
+        # Log weights are in descending order of counts. Two calls of argsort give the rank of each
+        # component, which is the position of its log weight.
         ranks = np.argsort(np.argsort(-sums[:, :, 0], axis=1, kind="stable"), axis=1)
         # Local step: compute responsibilities from log densities plus log weights.
         resp = np.transpose(coefficients, (2, 0, 1)) @ np.transpose(features, (0, 2, 1))

@@ -65,17 +65,19 @@ def prefer_counts(values, *, has_point_mass):
 def are_evenly_spread(values):
     """Return whether a uniform distribution describes numbers better than mixtures of Gaussians.
 
-    A mixture must also be better than a single Gaussian. Otherwise there are so few numbers that
-    fits need no additional components to describe them.
+    A mixture must also be better than a single Gaussian. Otherwise the numbers are so few that they
+    need no additional components.
 
     The range of the numbers is divided into intervals, and the likelihoods are the probabilities of
     the intervals. In a small range, each whole number has a separate interval.
     """
-    numbers, n_intervals = values - values.min(), np.ptp(values) + 1.0
-    if n_intervals > _N_INTERVALS or not np.array_equal(numbers, np.floor(numbers)):
-        numbers = np.minimum(np.floor(_N_INTERVALS * numbers / numbers.max()), _N_INTERVALS - 1.0)
+    # ``intervals`` has the number of the interval of each value.
+    intervals, n_intervals = values - values.min(), np.ptp(values) + 1.0
+    if n_intervals > _N_INTERVALS or not np.array_equal(intervals, np.floor(intervals)):
+        positions = _N_INTERVALS * intervals / intervals.max()
+        intervals = np.minimum(np.floor(positions), _N_INTERVALS - 1.0)
         n_intervals = _N_INTERVALS
-    distinct, weights = np.unique(numbers, return_counts=True)
+    distinct, weights = np.unique(intervals, return_counts=True)
     if distinct.size <= _MAX_COMPONENTS:
         return False
     # A uniform distribution has two parameters, the ends of its range.
@@ -104,7 +106,7 @@ def _compute_bic(log_pmf, values, weights, K, *, in_logs=False):
     edges = np.stack([values - 0.5, values + 0.5])
     x, edges = (np.log(values), np.log(edges)) if in_logs else (values, edges)
     total_weight = weights.sum()
-    # The share of the values that are smaller, plus half the share of the value itself.
+    # The share of the smaller values, plus half the share of the value itself.
     ranks = (np.cumsum(weights) - 0.5 * weights) / total_weight
     resp = (np.floor(K * ranks) == np.arange(K)[:, None]).astype(float)
     for _ in range(_EM_STEPS if K > 1 else 1):

@@ -2,10 +2,10 @@
 
 A description, a :class:`ComponentSpec`, holds the parameters that a user sets. From the rows of
 ``fit`` it builds a component of :mod:`skvt.models.mixture`, which is the likelihood of the columns
-with its prior. The mathematics is in the docstrings of the components. A learner changes the prior
-during a fit. Estimators call :func:`choose_components` and :func:`build_component` for each block
-of columns of a table; estimators with the parameters of a Gaussian share the functions from
-:func:`read_gaussian_prior` to :func:`make_gaussian_learner`.
+with its prior. The docstrings of the components have the mathematics. A learner changes the prior
+during a fit. Estimators of tables call :func:`choose_components` and :func:`build_component`.
+Estimators with the parameters of a Gaussian use the functions from :func:`read_gaussian_prior` to
+:func:`make_gaussian_learner`, too.
 
 *Given columns* explain the other columns and have no distribution. They divide rows into cells, one
 for each combination of their levels. In shapes, n is the number of rows, and d or D the number of
@@ -125,9 +125,8 @@ def build_gaussian_component(spec, covariance_type, X, weights, error_variance=0
 def _make_gaussian_builder(spec, error_variance):
     """Return a function that makes the Gaussian from rows, weights and a ``covariance_type``."""
     if error_variance == 0.0 and getattr(spec, "max_components", None) == 1:
-        # A single component needs no error variance. The variance 0 would stand for errors of
-        # rounding, which keep components from shrinking to a value that is repeated. A single
-        # component describes all values, so that it cannot shrink to one of them.
+        # Errors of rounding, for which 0 stands, keep components from shrinking to a repeated
+        # value. A single component describes all values and cannot shrink to one of them.
         error_variance = None
     return partial(
         models.make_gaussian_component, zero_mean=spec.mean_type == "zero",
@@ -475,8 +474,7 @@ class Gaussian(_GaussianSpec):
         if given is None:
             covariance_type, _ = find_covariance_type(self, X, weights)
             return covariance_type
-        # Short fits describe the residuals of a single regression for all rows, since the given
-        # columns explain the rest.
+        # Short fits describe the residuals of one regression of all rows on the given columns.
         X, weights = select_evenly_spaced(X, weights, MAX_ROWS)
         component, _ = models.make_regression_component(X, weights, "diag", given)
         spec = Gaussian("auto", mean_precision_prior=self.mean_precision_prior)
@@ -928,8 +926,8 @@ class NegativeBinomial(_Counts):
         component = models.NegativeBinomial(empty_prior, X.dtype, points, **exposure_arguments)
         priors = {"shape_prior": float(self.shape_prior), "rate_prior": rate,
                   "dispersion_prior": prior_weights / prior_weights.sum()}  # fmt: skip
-        # The component is parametrised by sizes, which are 1 / dispersion, so that their ascending
-        # order is the reverse of the order of dispersions.
+        # The parameters of the component are sizes, 1 / dispersion, in ascending order, which is
+        # the reverse of the order of dispersions.
         return component.with_prior(shape, rate, prior_weights[::-1]), priors
 
     def learner(self, component):
@@ -1034,8 +1032,7 @@ class StudentT(_GaussianSpec):
         "degrees_of_freedom": [None, POSITIVE],
         **_GaussianSpec._parameter_constraints,
     }
-    # Constants in place of parameters of :class:`Gaussian`, which :func:`build_gaussian_component`
-    # reads.
+    # :func:`build_gaussian_component` reads these attributes, which are parameters of `Gaussian`.
     mean_type = "full"
     max_rank = None
     covariance_type: str = "full"
@@ -1148,7 +1145,7 @@ class Hurdle(ComponentSpec):
         """Return rows of the other values, the point masses, and the shift of the other values.
 
         In these rows, values at the point mass are missing, and the shift is subtracted from all
-        other values: ``at + 1`` for counts, which are then counts from 0 on.
+        other values. It is ``at + 1`` for counts, which then begin at 0, and otherwise 0.
         """
         n_columns = X.shape[1] - (0 if given is None else given.n_columns)
         # Point masses are rounded to the precision of the data, because they are compared for
@@ -1202,7 +1199,7 @@ def build_component(spec, X, weights, sizes, *, open_levels=False, given=None):
 def _build_likelihood(spec, X, weights, sizes, given):
     """Return the likelihood that ``spec`` builds, and the prior's parameters.
 
-    The likelihood depends on the last columns of X, unless ``given`` is None.
+    The given columns are the last columns of X, unless ``given`` is None.
     """
     if given is None:
         return spec.build(X, weights, sizes)
@@ -1212,8 +1209,8 @@ def _build_likelihood(spec, X, weights, sizes, given):
 def _make_learner(spec, component):
     """Return the learner of the prior of a component that ``spec`` describes, or None.
 
-    A component may wrap another component, for logarithms, indicators or cells. In this case, only
-    the prior of the wrapped component is learned.
+    If the component wraps another one, for logarithms, indicators or cells, only the prior of the
+    wrapped component is learned.
     """
     if not isinstance(component, models.WrapperMixin):
         return spec.learner(component)
@@ -1238,7 +1235,7 @@ def can_describe(spec, component, sizes):
 def _can_describe(spec, component, sizes):
     """Return whether ``spec`` can describe a component without indicators of missing values."""
     if type(component) is models.Conditioned:
-        # Each column is repeated for each cell of the given columns.
+        # All columns are repeated for each cell of the given columns.
         sizes = sizes and sizes * component.given.shares.size
         component = component.value_component
     return spec.describes(component, sizes)
@@ -1299,7 +1296,7 @@ def _sum_counts(exposure, shares, X, weights):
     """
     counts, exposures = models.split_exposure(X, exposure, shares=shares)
     weighted_exposures = weights * exposures
-    # In ``values``, 0 takes the place of missing values. The mask is sparse if the rows are.
+    # ``values`` have 0 in place of missing values. ``is_missing`` is sparse if the rows are.
     values, is_missing = without_missing(counts)
     if sp.issparse(counts):
         unobserved = 0.0 if is_missing is None else weighted_exposures @ is_missing

@@ -1,9 +1,10 @@
 """The correction V(beta, lam) of structured inference for Dirichlet globals [HB15 sec. 2.4].
 
-With ``global_step="ssvi"``, topic models and mixtures multiply the statistics of a batch by V. A
-draw beta from Dirichlet(lam) consists of normalised gamma variates, ``beta_v = b_v / sum b``. If
-the quantile of b_v is held fixed, b_v is a function of its shape lam_v. Let ``hat`` be the expected
-counts of a batch under beta. Their log probability ``sum_v hat_v log beta_v`` has the gradient
+With ``global_step="ssvi"``, topic models and mixtures multiply the statistics of a batch by V, by
+calls of :func:`correct_statistics`. A draw beta from Dirichlet(lam) consists of normalised gamma
+variates, ``beta_v = b_v / sum b``. If the quantile of b_v is held fixed, b_v is a function of its
+shape lam_v. Let ``hat`` be the expected counts of a batch under beta. Their log probability
+``sum_v hat_v log beta_v`` has the gradient
 
     grad_u = (d log b_u / d lam_u) (hat_u - beta_u sum_v hat_v)
 
@@ -36,8 +37,7 @@ from skvt.typing import Array, IndexArray, Run
 
 # Gauss-Legendre nodes and weights, moved from [-1, 1] to [0, 1].
 _NODES, _NODE_WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(16)) + [[0.5], [0.0]]
-# Quadrature stops where the density has fallen below exp(-_MAX_FALL) of its value at the
-# start.
+# Quadrature stops where the density is exp(-_MAX_FALL) times its value at the start.
 _MAX_FALL = 20.0
 # Number of terms of the power series after the first term, which is 1. The next term would be at
 # most e^18 / 18!.
@@ -53,16 +53,16 @@ _WORDS_PER_CLAIM = np.int64(16)
 class Gammas(NamedTuple):
     """Gamma variates of rate 1 from which K topics are formed.
 
-    The variates of A listed words are known one by one, and the variates of all other words by
-    their sum.
+    The variates of A listed words are known. Of the variates of all other words, only the sum is
+    known.
     """
 
     # (A, K): logarithms of the variates of the listed words.
     logs: Array
     # (K,), float64: logarithms of the sums of the variates over all words.
     log_totals: Array
-    # (K,), float64: the variates of all other words add up to a gamma variate. These are the shape
-    # of this variate, and its logarithm. Both are None if all words are listed.
+    # (K,) each, float64: shape and logarithm of the sum of the variates of all other words, which
+    # is a gamma variate, too. Both are None if all words are listed.
     shapes_of_others: Array | None = None
     logs_of_others: Array | None = None
     # (A,): numbers of the listed words in the vocabulary; None if all words are listed.
@@ -115,8 +115,8 @@ def _write_slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     The lower tail is taken for x <= a, and the upper tail otherwise. Quadrature is over s, where
     ``t = x exp(s)``.
     """
-    # List the entries with x > e, and choose values by conditional expressions instead of branches,
-    # so that the compiler vectorises the loops.
+    # List the entries with x > e. Conditional expressions take the place of branches, so that the
+    # compiler vectorises the loops.
     entries = np.empty(a.size, np.int64)
     n = 0
     for i in range(a.size):
@@ -132,10 +132,10 @@ def _write_slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     for j in range(n):
         x_j, shape = exp(distances[j]), shapes[j]
         sign = -1.0 if x_j <= shape else 1.0
-        # Bound the length beyond which the density is below exp(-_MAX_FALL) of its value at s
-        # = 0. Its logarithm falls by at least x s^2 / 2 in the upper tail, x s^2 / (2 + |s|) in the
-        # lower tail, and |s (a - x)| in both. ``upper``, ``lower`` and the quotient below are the
-        # |s| at which these numbers are _MAX_FALL.
+        # Bound the |s| at which the log density is _MAX_FALL below its value at s = 0. It falls by
+        # at least x s^2 / 2 in the upper tail, x s^2 / (2 + |s|) in the lower tail, and |s (a - x)|
+        # in both. ``upper``, ``lower`` and the quotient below are the |s| at which these numbers
+        # are _MAX_FALL.
         c = _MAX_FALL / x_j
         lower, upper = 0.5 * (c + np.sqrt(c * c + 8.0 * c)), np.sqrt(2.0 * c)
         # The quotient is infinite if x = a.
@@ -179,8 +179,8 @@ def _write_slopes_of_equal_shapes(
 ) -> None:
     """Write slopes, as :func:`write_log_gamma_slopes`, of variates x <= e that have the same shape.
 
-    The ``coefficients`` of :func:`_write_series` at this shape serve all variates. The slopes
-    written for greater x are wrong, and the caller must replace them.
+    ``coefficients`` are those of :func:`_write_series` at this shape. The slopes written for
+    greater x are wrong, and the caller must replace them.
     """
     for i in range(log_x.size):
         x = exp(min(log_x[i], 1.0))
@@ -208,9 +208,9 @@ def _write_gradients(
         statistics, over all words
     row_of_word : (V,) row of each word in ``log_gammas`` and ``hat``; -1 for words without a row
     gradients_of_others : (K,) grad of each word without a row
-    out, inverses : (V, K) written
-    sums : (B, 3, K) sums of ``out``, ``inverses`` and lam over each block of _WORDS_PER_CLAIM
-        words, written
+    out, inverses : (V, K) outputs
+    sums : (B, 3, K) output, sums of ``out``, ``inverses`` and lam over each block of
+        _WORDS_PER_CLAIM words
     """
     n_topics = array.shape[1]
     lam, logs, slopes = np.empty(n_topics), np.empty(n_topics), np.empty(n_topics)
@@ -227,9 +227,9 @@ def _write_gradients(
         block_sums = sums[block]
         block_sums[:] = 0.0
         gradient_sums, inverse_sums, lam_sums = block_sums[0], block_sums[1], block_sums[2]
-        # First treat each entry as if its lam were the prior, which is true of most words of a
-        # topic, and its variate at most e. The functions of the prior are then computed only once.
-        # List the n entries for which this is false. They are computed again.
+        # First treat each entry as if its lam were the prior, as for most words of a topic, and its
+        # variate at most e. Functions of lam are then computed only once. List the n entries for
+        # which this is false, and compute them again.
         n = 0
         for v in range(start, stop):
             eta, row = np.float64(prior[v]), row_of_word[v]
@@ -251,7 +251,7 @@ def _write_gradients(
                 logs[:] = 0.0
             first_entry = (v - start) * n_topics
             for k in range(n_topics):
-                # Always write the entry, but count it only if it is needed: there is no branch.
+                # To avoid a branch, always write the entry, but count it only if it is needed.
                 entries[n], shapes[n], log_x[n] = first_entry + k, lam[k], logs[k]
                 n += 1 if (lam[k] != last_eta) | (logs[k] > 1.0) else 0
         # Compute the listed entries. After the slopes, ``shapes`` is reused for 1 / psi'(lam).
@@ -293,9 +293,9 @@ def correct_statistics(
     """Return ``V(beta, lam) hat`` of each topic [HB15 eq. 7], (V, K), float64.
 
     V is the identity on average only. If the statistics of a word exceed its lam by orders of
-    magnitude, the result can be much larger than the statistics. The reason is one of the two terms
-    of the result, a multiple of ``1 / psi'(lam)`` with one factor for all words of a topic.
-    ``max_common`` limits this common part.
+    magnitude, the result can be much larger than the statistics, because of its common part: a
+    multiple of ``1 / psi'(lam)`` with one factor for all words of a topic. ``max_common`` limits
+    the common part.
 
     Parameters
     ----------
@@ -304,8 +304,7 @@ def correct_statistics(
         topic.
     gammas : Gammas
         The variates of which the topics were made. The words that are not listed have statistics of
-        0, so that only the sum of their variates matters. It is a gamma variate, whose shape is the
-        sum of their shapes. All these words therefore have the same gradient.
+        0, so that only the sum of their variates matters, and all of them have the same gradient.
     hat : Array
         Statistics (A, K) of the words with listed variates.
     run : Run
@@ -345,8 +344,8 @@ def correct_statistics(
         gradients_of_others, out, inverses, sums,
     ))  # fmt: skip
     gradient_sums, inverse_sums, lam_sums = sums.sum(axis=0)
-    # Solve with F by the formula of Sherman and Morrison: add a multiple of 1 / psi'(lam) to
-    # grad / psi'(lam).
+    # Compute F^-1 grad by the formula of Sherman and Morrison: add a multiple of 1 / psi'(lam),
+    # the common part, to grad / psi'(lam).
     trigamma_sums = polygamma(1, lam_sums)
     denominators = 1.0 - trigamma_sums * inverse_sums
     is_large = lam_sums > _LARGE_TOTAL

@@ -334,9 +334,9 @@ def rounding_variance(X: Any, weights: Array) -> Array:
 def addition_to_squares(moment: Array, errors: Array, weight: float) -> Array | None:
     """Return what is added to ``x x'`` (or ``x^2``) of each row; None if nothing is.
 
-    The variances ``errors`` (D,) of errors are added and, if the ``weight`` of all rows is greater
-    than the number of columns, the result of :func:`_addition_for_least_variance` for the
-    ``moment`` of the data plus these variances. The result has the shape of this function's result.
+    The variances ``errors`` (D,) of errors are added. If the ``weight`` of all rows is greater than
+    the number of columns, the result of :func:`_addition_for_least_variance` for the ``moment`` of
+    the data plus ``errors`` is added, too. The sum has the shape of this result.
     """
     is_matrix = moment.ndim == 2
     error_moment = np.diag(errors) if is_matrix else errors

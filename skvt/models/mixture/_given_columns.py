@@ -60,8 +60,8 @@ class GivenColumns:
     scale: Annotated[Array, "r", POSITIVE]
     # (R, R): covariance of the standardised regressors.
     moment: Annotated[Array, "r r"]
-    # Numbers of the combinations of levels that occur in the fit, in ascending order; see
-    # :meth:`combination`. Cell c is the combination ``combinations[c]``.
+    # Numbers, see :meth:`combination`, of the combinations of levels that occur in the fit, in
+    # ascending order. Cell c is the combination ``combinations[c]``.
     combinations: Annotated[IndexArray, "c"]
     # (C,): share of the rows of the fit in each cell. If other combinations are possible, their
     # common cell is the last one, with the share 0.
@@ -93,7 +93,7 @@ class GivenColumns:
                 "The given columns have the same value in all rows and explain nothing. Name "
                 "columns in 'given' that differ between rows, or set given=None."
             )
-        # Make a conversion whose derived fields are empty, to call methods that use only ``sizes``.
+        # The methods that are called on ``unfitted`` use only ``sizes``.
         empty = np.zeros(0)
         unfitted = cls(sizes, labels, empty, empty, empty, np.zeros(0, np.intp), empty)
         # Standardise the regressors.
@@ -147,10 +147,9 @@ class GivenColumns:
     def cells(self, X: Any) -> IndexArray:
         """Return the cell of each row, (n,)."""
         numbers, combinations = self.combination(X).astype(np.intp), self.combinations
-        # Find the position of each number in ``combinations``, which is sorted. It is wrong for
-        # numbers that are not in ``combinations``.
+        # Find the position of each number in the sorted ``combinations``. Numbers that are not in
+        # ``combinations``, because they do not occur in the fit, belong to the last cell.
         cells = np.minimum(np.searchsorted(combinations, numbers), combinations.size - 1)
-        # Combinations that do not occur in the fit are in the last cell.
         return np.where(combinations[cells] == numbers, cells, combinations.size)
 
 
@@ -213,8 +212,8 @@ class Conditioned(WrapperMixin, Product):
     def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
         """Return rows X, (..., n, D + G), with the F columns taken from ``values``.
 
-        ``values`` are converted rows (..., n, C F), or (..., n, C F + 1) with an exposure. The
-        values of each row's cell are taken. The result has the leading axes of ``values``.
+        ``values`` are converted rows (..., n, C F), or (..., n, C F + 1) with an exposure, of which
+        the values in each row's cell are taken. The result has the leading axes of ``values``.
         """
         F, (rows, cells) = self._n_in_cell, self._index_cells(X)
         leading_shape = values.shape[:-1]
@@ -244,7 +243,7 @@ class Conditioned(WrapperMixin, Product):
         They depend on the cells of the rows X (n, D + G).
         """
         values_lam = self.family.split(lam)[0]
-        # The column occurs in each cell, F columns after its occurrence in the preceding cell.
+        # In converted rows, the column occurs once in each cell, at a distance of F columns.
         positions = range(column, self._n_cells * self._n_in_cell, self._n_in_cell)
         probabilities_by_cell = [
             self.value_component.column_probabilities(values_lam, d, None) for d in positions
@@ -266,9 +265,9 @@ class Conditioned(WrapperMixin, Product):
         """Return marginals of averages of parameters over cells, weighted by the cells' shares.
 
         The quantiles are approximate, since the parameters of cells are treated as normal and
-        independent. The distance of a quantile from the average is the root of a sum of squares
-        over cells. The terms are the distances of the cells' quantiles from their estimates, times
-        the cells' shares.
+        independent. The square of the distance of a quantile from the average is a sum over cells.
+        Its terms are the squares of the cell's share times the distance of the cell's quantile from
+        the cell's estimate.
         """
         (values_lam,) = self.family.split(lam)
         return tuple(map(self._average_cells, self.value_component.marginals(values_lam)))

@@ -37,8 +37,8 @@ class DrawnGlobals(NamedTuple):
     log_weights: Array
     # (K, P): log densities of rows are products of their features (P,) and rows of this table.
     table: Array
-    # Logarithms of the gamma variates that were normalised to weights and components, in the shapes
-    # of ``lam`` of the weights and of the components.
+    # Logarithms of the gamma variates of which weights and components were made by normalisation.
+    # The two arrays have the shapes of ``lam`` of the weights and of the components.
     log_gammas: tuple[Array, ...]
 
 
@@ -47,8 +47,8 @@ class DrawnGlobals(NamedTuple):
 class MixtureGivenGlobals(Mixture):
     """A mixture for structured inference; the docstring of the module defines its posterior.
 
-    The statistics of the weights have the form that ``weights.statistics`` returns. They are not
-    counts (K,), because corrected statistics need not be the statistics of any counts.
+    The statistics of the weights have the form that ``weights.statistics`` returns. They need not
+    be counts (K,), because there may be no counts from which corrected statistics follow.
     """
 
     weights: DrawnWeights
@@ -86,9 +86,10 @@ class MixtureGivenGlobals(Mixture):
         return self._normalise(np.log(lam) for lam in self.natural_parameters(stats))
 
     def _normalise(self, log_values: Iterable[Array]) -> tuple[Array, Array]:
-        """Return the log weights (K,) and the table (K, P), given positive numbers to normalise.
+        """Return log weights (K,) and the table (K, P) of the numbers ``exp(log_values)``.
 
-        ``log_values`` are the logarithms of these numbers, for weights and for components.
+        ``log_values`` has an array for the weights and one for the components. The numbers are
+        normalised on the last axis.
         """
         log_sticks, log_components = (x - logsumexp(x, axis=-1, keepdims=True) for x in log_values)
         return self.weights.log_weights(log_sticks), self.component.table_at(log_components)
@@ -109,7 +110,7 @@ class MixtureGivenGlobals(Mixture):
         for lam, log_gammas, eta_hat in zip(
             self.natural_parameters(stats), global_params.log_gammas, eta_hats, strict=True
         ):
-            # Make each Dirichlet a column, for :func:`correct_statistics`.
+            # :func:`correct_statistics` takes each Dirichlet as a column.
             arrays = lam, log_gammas, eta_hat
             shapes, logs, statistics = (array.reshape(-1, array.shape[-1]).T for array in arrays)
             corrected_columns = correct_statistics(shapes, Gammas.from_logs(logs), statistics, run)
@@ -146,8 +147,8 @@ class MixtureGivenGlobals(Mixture):
     def _convert_statistics(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
         """Convert the counts and sums of a mixture to the statistics of this model.
 
-        Different sums S may have the same M S. They are replaced by the sums that ``feature_sums``
-        derives from M S.
+        Different sums S may have the same M S. All of them are replaced by the sums that
+        ``feature_sums`` derives from M S.
         """
         counts, sums = arrays
         component: Any = self.component

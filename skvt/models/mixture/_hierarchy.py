@@ -42,8 +42,7 @@ def join_components(
     ``first_joins`` (n, ...) are the first rows of the linkage matrix of another hierarchy. Their
     first two columns are the clusters of the first n joins.
     """
-    # Joins change the clusters of ``criterion``. ``initial_criterion`` keeps the state without
-    # joins.
+    # Joins change the copy. ``initial_criterion`` keeps the state before all joins.
     initial_criterion = criterion
     criterion = criterion.copy()
     K = criterion.proportions.size
@@ -56,7 +55,7 @@ def join_components(
     joined_pairs = np.empty((K - 1, 2), int)
     for step in range(K - 1):
         # Choose the clusters a < b and join them. Losses of all pairs are computed only before the
-        # first join that is not given by ``first_joins``.
+        # first join that ``first_joins`` does not determine.
         if step < len(first_joins):
             numbers = first_joins[step, :2]
             a, b = sorted(int(np.flatnonzero(cluster_numbers == number)[0]) for number in numbers)
@@ -81,11 +80,11 @@ def make_hierarchy(criterion: JoinCriterion, joined_pairs: Array) -> Joins:
     joined_pairs = joined_pairs[:, :2].astype(int)
     K = criterion.proportions.size
     masses = append_unions(criterion.proportions, joined_pairs)
-    n_united = append_unions(np.ones(K), joined_pairs)
+    n_components = append_unions(np.ones(K), joined_pairs)
     losses = criterion.join_losses(joined_pairs)
     shares = losses / largest_loss(*masses[joined_pairs.T])
     heights = np.maximum(losses, 0.0).cumsum()
-    linkage = np.column_stack([joined_pairs, heights, n_united[K:]])
+    linkage = np.column_stack([joined_pairs, heights, n_components[K:]])
     return Joins(linkage, shares, masses[K:], int(criterion.is_vacant.sum()))
 
 
@@ -93,23 +92,23 @@ class _PairLosses:
     """Losses of all pairs of the remaining clusters, and the choice of the next pair.
 
     Each pair has a priority, which is computed from its losses. The pair with the largest priority
-    is joined next. An exact loss of entropy takes a pass over the rows. It is therefore computed
-    only if an upper bound of the loss makes the priority of the pair the largest one.
+    is joined next. Since an exact loss of entropy takes a pass over the rows, it is computed only
+    for a pair that has the largest priority by an upper bound of its loss.
 
     There are two kinds of upper bounds. First, the loss of joining a union of two clusters with a
     third one is at most the sum of the losses of joining each of the two with the third one.
     Second, the loss over all rows is at most the loss computed from sums of responsibilities over
     groups of rows. Both bounds hold because the loss of a row is concave and homogeneous in its
-    responsibilities, so that a sum of losses is at most the loss of the sums.
+    responsibilities: the sum of losses is at most the loss of the summed responsibilities.
     """
 
     def __init__(
         self, criterion: JoinCriterion, is_relative: bool, is_remaining: NDArray[np.bool_]
     ) -> None:
         self.criterion = criterion
-        # (K,): whether a cluster has not been joined into another one.
-        self.remaining = is_remaining.copy()
-        # Whether a priority is a loss of entropy that is not divided by the largest possible loss.
+        # (K,): whether a cluster remains, that is, has not been joined into another one.
+        self.is_remaining = is_remaining.copy()
+        # Whether priorities are losses of entropy, not divided by the largest possible losses.
         self.is_absolute = criterion is criterion.entropy_assignments and not is_relative
         K = is_remaining.size
         entropy_bounds, largest_losses, losses, priorities = np.zeros((4, K, K))
@@ -143,13 +142,13 @@ class _PairLosses:
         self.needs_vacant = bool(self.criterion.is_vacant.any())
         self.tables.priorities[:] = -np.inf
         self.tables.row_maxima[:] = -np.inf
-        for a in np.flatnonzero(self.remaining).tolist():
+        for a in np.flatnonzero(self.is_remaining).tolist():
             self._set_priorities_of(a)
 
     def _set_priorities_of(self, a: int) -> None:
         """Compute the priorities of cluster a and all clusters that can be joined with it."""
         is_vacant = self.criterion.is_vacant
-        partners = self.remaining.copy()
+        partners = self.is_remaining.copy()
         partners[a] = False
         partners = partners & (is_vacant | is_vacant[a]) if self.needs_vacant else partners
         set_priorities(a, partners, self.criterion.sign, self.tables)
@@ -170,10 +169,10 @@ class _PairLosses:
     def join(self, a: int, b: int) -> None:
         """Join b into a, and update the losses and priorities of all pairs with a."""
         criterion, tables = self.criterion, self.tables
-        self.remaining[b] = False
+        self.is_remaining[b] = False
         criterion.join(a, b)
         bound_losses_of_union(a, b, tables)
-        others = np.flatnonzero(self.remaining)
+        others = np.flatnonzero(self.is_remaining)
         others = others[others != a]
         largest_losses = self._largest_losses(a, others)
         tables.largest_losses[a, others] = tables.largest_losses[others, a] = largest_losses

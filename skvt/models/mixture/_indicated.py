@@ -11,8 +11,8 @@ With a point mass, i is 1 if x differs from the point mass, and unknown if x is 
 informative missing values, i is 1 if x is observed, and 0 if x is missing. The model is a product
 of two blocks of columns: "values" and "indicators". In the block "values", x is missing if i is 0.
 
-Columns that are missing in nearly the same rows share one indicator, because their missing values
-state one fact. The indicator is 1 in a row in which at least half of these columns are observed.
+Columns that are missing in nearly the same rows share one indicator, so that the same information
+counts once. The indicator is 1 in a row in which at least half of these columns are observed.
 Columns that are never missing share one indicator, too. :func:`find_columns_missing_together`
 decides which columns share an indicator.
 """
@@ -53,7 +53,7 @@ class Indicated(WrapperMixin, Product):
     at: tuple[float, ...] = field(default=(), kw_only=True)
     # Subtracted from the values that differ from the point mass: 1 for counts, and otherwise 0.
     shift: float = field(default=0.0, kw_only=True)
-    # Number of the indicator of each of the F columns; () if each column has a separate indicator.
+    # For each of the F columns, the number of its indicator; () if no indicator is shared.
     shared: tuple[int, ...] = field(default=(), kw_only=True)
     # Columns whose missing values do not affect the indicators, see
     # `skvt.contracts.Completes.without_indicator`.
@@ -93,7 +93,7 @@ class Indicated(WrapperMixin, Product):
 
     @property
     def _indicator_of(self) -> tuple[int, ...]:
-        """Number of the indicator of each of the F columns, also if no indicator is shared."""
+        """For each of the F columns, the number of its indicator."""
         return self.shared or tuple(range(self._n_indicators))
 
     @property
@@ -102,7 +102,7 @@ class Indicated(WrapperMixin, Product):
         return len(self._indicator_of)
 
     def _with_unknown_indicators(self, X: Array) -> Array:
-        """Return the columns of the block "indicators" of rows X, in which all indicators are NaN.
+        """Return the rows X as the block "indicators" has them, with unknown indicators (NaN).
 
         The block has I indicators, and then the given columns, if any.
         """
@@ -123,7 +123,7 @@ class Indicated(WrapperMixin, Product):
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Replace missing values by the imputed values of the block "values".
 
-        With a point mass, replace them by means over both values of the indicator.
+        With a point mass, replace them by means over both values of the indicator instead.
         """
         if self._models_missing:
             return super().imputed(X, lam, memberships)
@@ -137,7 +137,7 @@ class Indicated(WrapperMixin, Product):
         if self._models_missing:
             return values
         (indicators_lam,) = others
-        # With point masses, no indicator is shared, so that F = I.
+        # F = I, because no indicator is shared with point masses.
         F = self._n_indicators
         unknown_indicators = self._with_unknown_indicators(X)
         share = self._indicators.conditional_mean(unknown_indicators, indicators_lam)[..., :F]
@@ -167,15 +167,15 @@ class Indicated(WrapperMixin, Product):
         return rows
 
     def column_evidence(self, sums: Array) -> Array:
-        """Return the evidence of each column's values and indicator together, (K, D) nats.
+        """Return the evidence of each column's values and indicator together, (K, D) in nats.
 
         The evidence of a shared indicator is divided equally among its columns.
         """
         evidence = super().column_evidence(sums)
         D, F = evidence.shape[1] - self._n_indicators, self._n_indicated
         # (I,): the number of columns that share each indicator.
-        n_sharing = np.bincount(self._indicator_of)
-        evidence[:, :F] += (evidence[:, D:] / n_sharing)[:, self._indicator_of]
+        n_columns = np.bincount(self._indicator_of)
+        evidence[:, :F] += (evidence[:, D:] / n_columns)[:, self._indicator_of]
         return evidence[:, :D]
 
     def marginals(self, lam: Array) -> Any:
@@ -241,15 +241,14 @@ def find_columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple
     """Return the number of the indicator of each of the first ``n_columns`` columns, (F,).
 
     The columns are examined in their order. A column shares an indicator if its missing values
-    agree with the missing values of the first column of this indicator. If there is no such
-    indicator, the column gets a new one. The missing values of two columns agree if Cohen's kappa
-    is at least ``MIN_AGREEMENT``, or if neither column has missing values. Kappa is 1 - a / b,
-    where a is the share of rows in which exactly one of the columns is missing, and b would be this
-    share if the columns were independent.
+    agree with those of the first column of this indicator. Otherwise it gets a new indicator. The
+    missing values of two columns agree if Cohen's kappa is at least ``MIN_AGREEMENT``, or if
+    neither column has missing values. Kappa is 1 - a / b, where a is the share of rows in which
+    exactly one of the columns is missing, and b would be this share if the columns were
+    independent.
     """
     both_missing, total = sums_of_rows(X, weights, partial(_count_missing_in_both, n_columns))
-    # Compute the share of rows in which each column is missing, and for each pair of columns the
-    # two shares of rows in kappa.
+    # (F,): share of rows in which a column is missing. The next two arrays, (F, F), are a and b.
     shares = np.diagonal(both_missing) / total
     share_of_one = shares[:, None] + shares - 2.0 * both_missing / total
     expected_share = shares[:, None] + shares - 2.0 * np.outer(shares, shares)
@@ -266,9 +265,9 @@ def find_columns_missing_together(X: Any, weights: Any, n_columns: int) -> tuple
 
 
 def _count_missing_in_both(n_columns: int, X: Any, weights: Array) -> tuple[Any, ...]:
-    """Return sums of weights: of rows in which both of two columns are missing, and of all rows.
+    """Return the weight of the rows in which both of two columns are missing, and of all rows.
 
-    The first result is (F, F), for the first ``n_columns`` columns.
+    The first result is (F, F), for pairs of the first F = ``n_columns`` columns.
     """
     is_missing = np.isnan(dense(X)[:, :n_columns]).astype(np.float64)
     return (is_missing.T * weights) @ is_missing, weights.sum()

@@ -5,10 +5,10 @@ each cluster becomes one component, which has the sums of the statistics and res
 cluster's components. Given the summed responsibilities, the bound is the log evidence of weights
 and components, plus the entropy of the responsibilities [HS13 eq. 8].
 
-The responsibilities follow the last update of the global parameters. The bound of the fit may use
-responsibilities from before this update, so that it may differ by the gain of one more pass. If the
-hierarchy has been built from a sample of the rows, the entropy of all rows is estimated by the
-entropy of the sample.
+The responsibilities are computed after the last update of the global parameters. The bound of the
+fit may use responsibilities from before this update, and then differs by the gain of one more pass.
+If the hierarchy has been built from a sample of the rows, the entropy of all rows is estimated by
+the entropy of the sample.
 """
 
 import numpy as np
@@ -36,9 +36,7 @@ def sum_joined_stats(model: Mixture, stats: Stats, clusters: IndexArray) -> Stat
 def compute_join_bounds(
     model: Mixture, stats: Stats, assignments: Assignments, joins: Joins
 ) -> Array | None:
-    """Return the bounds at 1, ..., K clusters minus the bound at K clusters, (K,) in nats.
-
-    With K clusters, each of the K components is a cluster.
+    """Return the bounds at 1, ..., K clusters minus the bound of the K components, (K,) in nats.
 
     ``assignments`` are the responsibilities of the rows, and ``joins`` is the hierarchy. Return
     None for models whose components cannot be merged.
@@ -54,9 +52,9 @@ def compute_join_bounds(
         np.bincount(clusters, weights=counts).astype(np.float64) for clusters in clusterings
     )
     weights_evidence = np.array([model.weights_log_evidence(joined) for joined in joined_counts])
-    # If the log evidence is the same without shared global parameters, there are none. The evidence
-    # of a cluster then does not depend on the other clusters, and is computed once for each
-    # cluster. Otherwise it is computed anew for each number of clusters.
+    # If components share no global parameters, which their log evidence shows, the evidence of a
+    # cluster does not depend on the other clusters, and is computed once for each cluster.
+    # Otherwise it is computed anew for each number of clusters.
     component = model.component
     if np.array_equal(
         component.log_evidence(sums), component.without_shared_globals.log_evidence(sums)

@@ -21,9 +21,9 @@ from skvt.files import in_files
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Two clusters overlap, and are joined, if the join loses at least a share of the largest possible
-# loss of entropy. The share is LOSS_SHARE_OF_ONE_MODE in any case, LOSS_SHARE_WITHOUT_VALLEY if no
-# valley lies between the clusters, and LOSS_SHARE_BEFORE_ELBOW if the join comes before the elbow.
+# Two clusters overlap, and are joined, if the join loses enough entropy: LOSS_SHARE_OF_ONE_MODE of
+# the largest possible loss in any case, LOSS_SHARE_WITHOUT_VALLEY of it if no valley lies between
+# the clusters, and LOSS_SHARE_BEFORE_ELBOW of it if the join comes before the elbow.
 # For two normal clusters with equal weights and equal spherical covariances, these shares
 # correspond to means that are 2, 3.9 and 5.6 standard deviations apart. Two such clusters have one
 # mode up to a distance of 2.
@@ -57,14 +57,14 @@ class Joins:
     shares: Annotated[Array, "k-1"]
     # (K - 1,): fraction of the rows in the union that the join makes.
     masses: Annotated[Array, "k-1"]
-    # Number of components without rows, which are the most probable component of no row. As many
-    # joins come first, in each of which one of the clusters consists of such components.
+    # Number of vacant components, which are the most probable component of no row. In each of the
+    # first ``n_vacant`` joins, one of the clusters consists of vacant components.
     n_vacant: int
-    # Number of the first join that is chosen by the evidence. The joins from ``n_by_valley`` to
-    # there are chosen by the entropy. None means that no join is chosen by the evidence.
+    # Number of joins at the beginning that are not chosen by the evidence: the joins from number
+    # ``n_by_valley`` on are chosen by the entropy. None means that the evidence chooses no join.
     n_by_entropy: int | None = None
-    # Number of clusters suggested by another rule than the rule for the entropy, or None, and the
-    # reason as text.
+    # Suggested number of clusters, if another rule than the rule for the entropy suggests it, and
+    # the reason as text.
     n_suggested: int | None = None
     reason: str = ""
     # (K - 1,): depth of the valley between the two clusters, see `Assignments.valley_depths`.
@@ -85,7 +85,7 @@ class Joins:
     suggested_by: Annotated[Array | None, "k"] = None
 
     def validate(self, d: int, k: int) -> bool:
-        """Return whether joins from a file refer to clusters that exist before the join.
+        """Return whether each join of a file refers to clusters that exist before the join.
 
         ``d``, the number of columns of the data, is not used.
         """
@@ -123,13 +123,13 @@ class Joins:
         """Return the number of clusters at the elbow of the losses, at most ``n_without_elbow``.
 
         Return ``n_without_elbow`` if there is no elbow, or if fewer than `_MIN_JOINS_BEFORE_ELBOW`
-        joins come before it. At the elbow, clusters that lose less than `LOSS_SHARE_BEFORE_ELBOW`
-        remain apart.
+        joins come before it. Joins before the elbow count only up to the first join that loses less
+        than `LOSS_SHARE_BEFORE_ELBOW`.
         """
         n_with_rows = self.n_components - self.n_vacant
         n_at_elbow = n_with_rows - self.elbow(_MIN_JOINS_OF_LINE, min_ratio=_MIN_SLOPE_RATIO)
         n_at_elbow = max(self.count_clusters_at_share(LOSS_SHARE_BEFORE_ELBOW), n_at_elbow)
-        # Without an elbow, no joins come before it.
+        # This is true if there is no elbow, which counts as 0 joins.
         if n_with_rows - n_at_elbow < _MIN_JOINS_BEFORE_ELBOW:
             return n_without_elbow
         return min(n_without_elbow, n_at_elbow)
@@ -137,10 +137,10 @@ class Joins:
     def count_clusters_at_share(self, share: float) -> int:
         """Return the number of clusters before the first join that loses less than ``share``.
 
-        ``share`` is relative to the largest possible loss of entropy. Joins of components without
-        rows, which come first, are not examined.
+        ``share`` is relative to the largest possible loss of entropy. Joins of vacant components,
+        which come first, are not examined.
         """
-        # argmin finds the first False. If all joins lose enough, it is the appended entry.
+        # Find the first False. If all joins lose enough, it is the appended one.
         loses_enough = np.append(self.shares[self.n_vacant :] >= share, False)
         return self.n_components - self.n_vacant - int(np.argmin(loses_enough))
 
@@ -153,8 +153,8 @@ class Joins:
         two straight lines [Baudry10 sec. 4]. The lines share a point, and their sum of squared
         errors is the smallest one among points that at least ``n_after`` joins follow. The point is
         an elbow if the mean slope before it, divided by the mean slope after it, is at least
-        ``min_ratio`` and at most ``max_ratio``. None stands for no limit. Joins of components
-        without rows are not examined and not counted.
+        ``min_ratio`` and at most ``max_ratio``. None stands for no limit. Joins of vacant
+        components are not examined and not counted.
         """
         losses = self._without_vacant_joins(self.linkage[:, 2])
         masses = self._without_vacant_joins(self.masses.cumsum())
@@ -178,8 +178,7 @@ class Joins:
     def compute_slopes(self, n_joins: int, weights: Array) -> tuple[float, float]:
         """Return the sum of losses per sum of weights, before and after ``n_joins`` joins.
 
-        ``weights`` (K - 1,) are weights of the joins. Joins of components without rows are not
-        counted.
+        ``weights`` (K - 1,) are weights of the joins. Joins of vacant components are not counted.
         """
         losses = self._without_vacant_joins(self.linkage[:, 2])
         weight_sums = self._without_vacant_joins(weights.cumsum())
@@ -188,10 +187,10 @@ class Joins:
         return float(slope_before), float(slope_after)
 
     def _without_vacant_joins(self, sums: Array) -> Array:
-        """Return cumulative sums over joins, from the last join of a component without rows on.
+        """Return the last entries of cumulative sums over joins, from the last vacant join on.
 
-        ``sums`` (K - 1,) are the sums over each join and all earlier ones. The first entry of the
-        result is the sum over the joins of components without rows, which may be 0.
+        ``sums`` (K - 1,) are sums over each join and all earlier joins. The first entry of the
+        result is the sum over the joins of vacant components, and 0 if there are none.
         """
         return np.append(0.0, sums)[self.n_vacant :]
 
@@ -201,7 +200,7 @@ class Joins:
         Clusters are numbered from 0 in the order of their first components.
         """
         n_joins = self.n_components - n_clusters
-        # Take the item number ``n_joins`` of the iterator, which then makes no further joins.
+        # Stop the iterator after ``n_joins`` joins.
         first_components = next(islice(self._iterate_first_components(), n_joins, None))
         return _number_clusters(first_components)
 

@@ -1,9 +1,9 @@
 """Compiled loops of mixtures: features, responsibilities, candidates, and joins of clusters.
 
 In shapes, n is the number of rows, D of columns, K of components, P of features of a row, J of
-candidates of a row, and L of the best of these candidates. A candidate of a row is a component for
-which the local step computes the responsibility for the row, if it does not compute all
-responsibilities. A join makes one cluster of two clusters of components of a fitted mixture.
+candidates of a row, and L of the best of these candidates. If a local step does not compute all
+responsibilities, the candidates of a row are the components whose responsibilities it computes. A
+join makes one cluster of two clusters of components of a fitted mixture.
 
 The loops write their results to arguments. Some loops run in the precision of the data, and
 ``lit(x, 0.0)`` is the constant 0 in the type of x. Functions with the decorator ``jit_inlined`` are
@@ -37,7 +37,7 @@ def _write_outer_features(columns: Array, with_linear: bool, features: Array) ->
     NaN in ``columns`` are replaced by 0 in place.
     """
     n_features, n_rows = columns.shape
-    # Find out whether any value is NaN. Only NaN differs from itself.
+    # Only NaN differs from itself.
     is_complete = True
     for i in range(n_features):
         for n in range(n_rows):
@@ -98,9 +98,9 @@ def write_indicators(codes: Array, ends: Array, indicators: Array) -> None:
 def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Array) -> None:
     """Replace ``logits`` (n, K) by the softmax of ``inv_temp * logits`` in each row [HS13 eq. 9].
 
-    ``inv_temps`` has the inverse temperature of each row, (n,), or of all rows, (1,). With the
-    responsibilities r_k, write the energy of each row, ``sum_k r_k logit_k``, and its bound,
-    ``inv_temp * energy + entropy``, (n,) each in nats.
+    ``inv_temps`` has the inverse temperature of each row, (n,), or of all rows, (1,). For each row
+    with the responsibilities r_k, ``energy`` (n,) gets ``sum_k r_k logit_k``, and ``bound`` (n,)
+    gets ``inv_temp * energy + entropy``, both in nats.
     """
     n_components = logits.shape[1]
     for n in range(logits.shape[0]):
@@ -163,7 +163,7 @@ def write_best_candidates(
     for n in range(logits.shape[0]):
         row, row_candidates = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
         # Insert each candidate into the sorted list ``row_best`` of the best candidates. ``values``
-        # are their logits in this loop, and their responsibilities after the next loops.
+        # are first their logits, and then their responsibilities.
         row_best, values = best_components[n], resp[n]
         for j in range(row.size):
             if j >= n_kept and row[j] <= values[n_kept - 1]:
@@ -211,12 +211,12 @@ def write_next_candidates(
 ) -> None:  # fmt: skip
     """Write each row's ``candidates`` (n, J) in its next local step, all different.
 
-    The first candidates of a row are its ``best_components`` components (n, L). The best components
-    of the preceding row follow. The rows are in the order ``order`` (n,), in which rows with the
-    same best component follow each other. The last candidates, at least one, are the components
-    that follow the component ``last_tried[n]`` in turn, so that each component is tried in some
-    local step. The scratch array ``positions`` (K,) holds the positions of components in the
-    present row of ``candidates``. All its entries are -1 before and after the call.
+    The first candidates of a row are its ``best_components`` (n, L). The best components of the
+    preceding row follow, in the order ``order`` (n,) of rows, in which rows with the same best
+    component are neighbours. The last candidates, at least one, are the components after
+    ``last_tried[n]``, so that each component is tried in some local step. The scratch array
+    ``positions`` (K,) holds the positions of components in the present row of ``candidates``. All
+    its entries are -1 before and after the call.
     """
     n_kept, n_candidates = best_components.shape[1], candidates.shape[1]
     n_components = positions.size
@@ -258,10 +258,10 @@ def add_assignment_entropies(
         sum_n w (r_ab log r_ab - r_a log r_a - r_b log r_b) >= 0
 
     is added to ``merge_entropy_loss[a, b]``, (K, K). The merged component has the entropy
-    ``H_a + H_b - merge_entropy_loss[a, b]``, where H_k is ``entropy[k]`` [HS13 sec. 3.2]. Only rows
-    that both components share contribute to a loss, and such rows are few.
+    ``H_a + H_b - merge_entropy_loss[a, b]``, where H_k is ``entropy[k]`` [HS13 sec. 3.2]. Only the
+    few rows that both components share contribute to a loss.
     """
-    # The responsibilities r of a row above MIN_RESPONSIBILITY, their r log r, and their components.
+    # A row's responsibilities r above MIN_RESPONSIBILITY, their r log r, and their components.
     shares = np.empty(resp.shape[1])
     terms = np.empty(resp.shape[1])
     members = np.empty(resp.shape[1], np.int64)
@@ -309,16 +309,17 @@ def write_positive_responsibilities(
 
     ``resp`` is (n, K), and the rows have ``weights`` (n,). Responsibilities below ``min_resp``
     count as 0, and all other responsibilities of a row are divided by their sum. The quotients are
-    called positive responsibilities. Their weighted sums over the rows are added to ``masses``
-    (K,). ``labels`` (n,) are the most probable components. If responsibilities are tied with the
-    largest one up to the relative tolerance ``rtol``, the first of them counts. ``second_labels``
-    (n,) are the second most probable components, or -1.
+    called positive responsibilities. Unsure rows have two or more of them. All other arguments are
+    outputs.
 
-    Unsure rows have two or more positive responsibilities. ``unsure_rows`` are the indices of these
-    rows. The positive responsibilities of unsure row i are ``positive_resp[ends[i - 1]:ends[i]]``,
-    or ``positive_resp[:ends[0]]`` if i is 0, and ``components`` has their components at the same
-    indices. ``roots[i]`` (K,) are square roots of the products of the row's positive
-    responsibilities and the weight of the row.
+    The weighted sums of positive responsibilities are added to ``masses`` (K,). ``labels`` (n,) are
+    the most probable components, the first one if several are tied up to the relative tolerance
+    ``rtol``. ``second_labels`` (n,) are the second most probable components, or -1.
+
+    ``unsure_rows`` are the indices of the unsure rows. The positive responsibilities r of unsure
+    row i are ``positive_resp[ends[i - 1]:ends[i]]``, or ``positive_resp[:ends[0]]`` if i is 0, and
+    ``components`` has their components at the same indices. ``roots[i]`` (K,) are sqrt(w r), where
+    w is the weight of the row.
     """
     # ``first_free`` is the first free position of ``positive_resp``.
     n_unsure, first_free = 0, 0
@@ -342,8 +343,7 @@ def write_positive_responsibilities(
             positive_resp[i] /= total
             masses[components[i]] += weights[n] * positive_resp[i]
             roots[n_unsure, components[i]] = np.sqrt(weights[n] * positive_resp[i])
-        # Advance ``first_free`` and ``n_unsure`` after an unsure row. The entries of any other row
-        # are overwritten by the next row.
+        # Keep the entries of an unsure row. The next row overwrites the entries of any other row.
         if end - first_free > 1:
             unsure_rows[n_unsure], ends[n_unsure] = n, end
             n_unsure += 1
@@ -362,7 +362,7 @@ def loss_of_pair(
     ``rows_a``. ``terms_a`` are ``a log a``. The other cluster has ``rows_b``, ``b`` and
     ``terms_b``. ``weights`` has the weights of all rows.
     """
-    # Only rows of both clusters lose entropy. Find them by a merge of the two sorted lists.
+    # Only rows of both clusters lose entropy. Find them in a pass over the two sorted lists.
     total, i, j = 0.0, 0, 0
     while i < rows_a.size and j < rows_b.size:
         n, m = rows_a[i], rows_b[j]
@@ -383,17 +383,17 @@ def add_losses_of_joins(
     """Add the losses of entropy of the joins of a hierarchy to ``losses`` (K - 1,), in nats.
 
     Row n has the positive responsibilities ``resp[starts[n] : starts[n + 1]]`` for the components
-    in the same entries of ``components``. A component k has the position ``positions[k]`` in an
-    order in which the components of each cluster follow each other. The components at the positions
-    p and p + 1 come into one cluster by the join ``next_join[p]``. If both clusters of a join have
-    at least the responsibility ``min_resp`` for row n, the number of the join is written to the
-    next entry of ``joins_of_rows[n]``, (3,).
+    in the same entries of ``components``. The components are ordered so that those of each cluster
+    follow each other: component k has the position ``positions[k]``. Join number ``next_join[p]``
+    unites the clusters of the components at the positions p and p + 1. If both clusters of a join
+    have at least the responsibility ``min_resp`` for row n, the number of the join is written to
+    the next entry of ``joins_of_rows[n]``, (3,).
 
-    Two components come into one cluster by the latest join between their positions. The loop goes
-    through the components of a row by position, and collects the clusters of these components on a
-    stack. The joins that join neighbours on the stack have descending numbers. Before the next
-    component is put on the stack, the upper two clusters are joined if the join of the next
-    component with them is later than their own join.
+    The clusters of two components are united by the latest join between their positions. The loop
+    goes through the components of a row by position, and keeps clusters of them on a stack. From
+    the bottom to the top of the stack, the joins that unite neighbours have descending numbers.
+    Before the next component is put on the stack, the upper two clusters are joined, as long as
+    the join that unites them is earlier than the join of the next component with them.
     """
     K = positions.size
     # Responsibilities of a row by position. The loop over positions sets its entries back to 0.
@@ -402,7 +402,7 @@ def add_losses_of_joins(
     sums, terms = np.empty((2, 2 * K))
     # For each cluster on the stack, its index in ``sums``, and the join with the cluster below it.
     stack, stack_joins = np.empty(K, np.int64), np.empty(K, np.int64)
-    # For each union: its join, its index in ``sums``, and the indices of its two parts in ``sums``.
+    # For each union: its join, and the indices in ``sums`` of the union and of the joined clusters.
     unions = np.empty((K, 4), np.int64)
     for n in range(weights.size):
         lowest, highest = K, -1
@@ -410,8 +410,8 @@ def add_losses_of_joins(
             position = positions[components[i]]
             resp_at[position] = resp[i]
             lowest, highest = min(lowest, position), max(highest, position)
-        # ``top`` is the index of the uppermost cluster on the stack. ``join`` is the latest join
-        # between the last component of the row and the present position.
+        # ``top`` is the index of the top of the stack. ``join`` is the latest join between the
+        # preceding component of the row and the present position.
         top, join = -1, -1
         n_sums, n_unions = 0, 0
         for p in range(lowest, highest + 1):
@@ -455,7 +455,7 @@ class PairTables(NamedTuple):
     is_exact: Array
     # Numbers by which the losses of entropy are divided.
     largest_losses: Array
-    # Losses of another kind than entropy, such as evidence, in nats per row.
+    # Losses of something else than entropy, such as evidence, in nats per row.
     losses: Array
     # Priorities, see `_compute_priority`; -inf for pairs that cannot be joined. The pair with the
     # largest priority is joined next.
@@ -488,7 +488,7 @@ def _compute_priority(sign: float, entropy_bound: float, largest_loss: float, lo
     ``entropy_bound`` is the loss of entropy or an upper bound of it, and ``largest_loss`` is the
     number by which it is divided, such as the largest possible loss of entropy. The quotient s is
     the share of the entropy that is lost. With the sign 1, the priority is s. With the sign -1, the
-    priority is ``-loss * (1 - s) ** 4``, where ``loss`` is a loss of another kind than entropy.
+    priority is ``-loss * (1 - s) ** 4``, where ``loss`` is a loss of something else than entropy.
     """
     if sign > 0.0:
         return entropy_bound / largest_loss
@@ -541,9 +541,9 @@ def find_next_pair(rtol: float, tables: PairTables) -> tuple[int, int, bool]:
     priorities, row_maxima = tables.priorities, tables.row_maxima
     largest_priority = _compute_maximum(row_maxima)
     tolerance = rtol * max(1.0, abs(largest_priority))
-    # Find the pair of largest priority among the pairs near the maximum whose loss is not exact.
-    # A pair is near if it may be chosen below: the maximum of its row may be one tolerance less
-    # than the largest priority, and its priority one tolerance less than the maximum of its row.
+    # Find the pair of largest priority among the near pairs whose loss is not exact. Near pairs are
+    # those that the second part of this function may choose: the maximum of their row is at most
+    # one tolerance below the largest priority, and their priority one tolerance below this maximum.
     first, second, highest_priority = -1, -1, -np.inf
     for a in range(row_maxima.size):
         if row_maxima[a] >= largest_priority - 2.0 * tolerance:
@@ -554,8 +554,8 @@ def find_next_pair(rtol: float, tables: PairTables) -> tuple[int, int, bool]:
                     first, second, highest_priority = a, b, priority
     if first >= 0:
         return first, second, False
-    # All pairs near the maximum are exact. Choose the first row, and the first pair in it, whose
-    # priority is tied with the largest one.
+    # All near pairs are exact. Choose the first row whose maximum is tied with the largest
+    # priority, and in it the first pair that is tied with the maximum of the row.
     first = 0
     while row_maxima[first] < largest_priority - tolerance:
         first += 1
@@ -595,16 +595,16 @@ def set_priorities(a: int, partners: Array, sign: float, tables: PairTables) -> 
 
 @jit
 def bound_losses_of_union(a: int, b: int, tables: PairTables) -> None:
-    """Remove the priorities of a and b, and bound the losses of their union with other clusters.
+    """Remove the priorities of a and b, and bound the losses of entropy of joins with their union.
 
-    The union, whose losses of entropy are bounded, has the index a from now on.
+    The union has the index a from now on.
     """
     priorities, row_maxima = tables.priorities, tables.row_maxima
     entropy_bounds, is_exact = tables.entropy_bounds, tables.is_exact
     for k in range(row_maxima.size):
         old_priority = max(priorities[a, k], priorities[b, k])
         priorities[a, k] = priorities[k, a] = priorities[b, k] = priorities[k, b] = -np.inf
-        # Compute the maximum of the row again if one of the removed priorities was the maximum.
+        # If one of the removed priorities was the maximum of row k, compute the maximum again.
         if old_priority >= row_maxima[k] and old_priority > -np.inf:
             row_maxima[k] = _compute_maximum(priorities[k])
         # The loss of a join with the union is at most the sum of the losses of joins with its two

@@ -3,8 +3,8 @@
     log p(y_n | z_n = k) = 0 if y_n is unknown or the class of component k, else -inf.
 
 The class of a row is in the last column of the rows: 0 if it is unknown, else 1, ..., C. Rows with
-a known class have a label. The indicators of classes are features, so that the statistics of a
-component contain its number of rows of each class. These numbers determine the component's class.
+a known class are called labelled. The indicators of classes are features, so that the statistics of
+a component contain its number of rows of each class. These numbers determine the component's class.
 Moves, which add, merge and split components, and memoized inference, which keeps the statistics of
 batches, therefore need no other information on classes.
 """
@@ -28,9 +28,9 @@ from skvt.typing import Array, IndexArray
 _LOG_ZERO = -1e25
 # A merge of components of different classes has a lower gain than this, and no other merge has.
 _MIN_POSSIBLE_GAIN = 1e-9 * _LOG_ZERO
-# A birth is a move that adds components. Such a component has a class only if its rows of this
+# A birth is a move that adds components. An added component has a class only if its rows of this
 # class are at least _MIN_CLASS_ROWS and at least the share _MIN_CLASS_SHARE * s of its rows, where
-# s is the share of all rows that have a label.
+# s is the share of labelled rows among all rows.
 _MIN_CLASS_SHARE = 0.1
 _MIN_CLASS_ROWS = 0.5
 
@@ -62,7 +62,7 @@ class _ClassFamily:
     Natural parameters ``eta`` (..., C + 1) are numbers of rows without a class and of each class.
     """
 
-    # Share of all rows that have a label, for births, see `_MIN_CLASS_SHARE`; None otherwise.
+    # Share of labelled rows among all rows, for births, see `_MIN_CLASS_SHARE`; None otherwise.
     labelled_share: float | None = None
 
     def log_normalizer(self, eta: Array) -> Array:
@@ -81,8 +81,8 @@ class _ClassFamily:
         of other classes.
         """
         classes = most_frequent_classes(eta)
-        # In a birth, components with few rows of their class lose the class. This is decided only
-        # for arrays of all components, because the one with most rows of a class keeps it.
+        # In a birth, components with few rows of their class lose the class, except the component
+        # with most rows of the class, which only an array (K, C + 1) of all components shows.
         if self.labelled_share is not None and eta.ndim == 2:
             n_class_rows = eta[:, 1:].max(axis=1)
             min_rows = _MIN_CLASS_SHARE * self.labelled_share * eta.sum(axis=1)
@@ -139,7 +139,7 @@ class LabelledMixture(Mixture):
     The component is a :class:`_LabelledProduct` with the blocks "values" and "classes".
     """
 
-    # Share of the rows that have a label.
+    # Share of labelled rows among all rows.
     labelled_share: float = 1.0
 
     def for_new_start(self) -> Self:

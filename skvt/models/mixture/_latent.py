@@ -101,7 +101,7 @@ class LatentGaussian(FullGaussian):
     def _complete_scores(self, X: Any) -> Array:
         """Return rows with scores for ordinal values and conditional means for missing values."""
         rows = self.cells.with_scores(X)
-        # The component of the prior is the only one, and has the index 0.
+        # The first result is for the only component, the prior.
         return super().conditional_mean(rows, self.prior[None])[0]
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
@@ -111,7 +111,7 @@ class LatentGaussian(FullGaussian):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows with means, or most probable levels, for missing values, (K, n, D)."""
-        # Each component imputes alone, with the probability 1.
+        # Impute under each component alone.
         memberships = np.ones((X.shape[0], 1))
         return np.stack([self.imputed(X, lam[[k]], memberships) for k in range(len(lam))])
 
@@ -121,11 +121,11 @@ class LatentGaussian(FullGaussian):
         ``memberships`` (n, K) are the probabilities of the components.
         """
         # Average the means (n, D) and the probabilities (n, J, C) of levels over components, where
-        # C is the largest number of levels of a column. The scalar 0 stands for (n, J, C) zeros.
+        # C is the largest number of levels of a column. One zero broadcasts to (n, J, C).
         mean, probabilities = np.zeros(X.shape), np.zeros(1)
         for k, sample in enumerate(self._sample_boxes(X, lam)):
-            # Average the weighted draws (s) of latent values. It suffices to insert the means of
-            # these, because the means of missing real values are linear in the latent values.
+            # Insert the means of the weighted draws s of latent values. They suffice, because the
+            # means of missing real values are linear in the latent values.
             latent = np.einsum("ns,nsj->nj", sample.weights, sample.draws)
             rows = super().conditional_mean(self._insert_latent(X, latent), lam[[k]])[0]
             mean += memberships[:, [k]] * rows
@@ -157,8 +157,8 @@ class LatentGaussian(FullGaussian):
         """Sample latent values in the box of each row under the predictive of each component.
 
         Returns one sample of all rows for each component. The log probabilities include the log
-        density of the real values. The points of the samples are random if ``rng`` is not None, and
-        otherwise the points of a Sobol sequence.
+        density of the real values. Samples are computed from random points if ``rng`` is not None,
+        and otherwise from the points of a Sobol sequence.
         """
         # Find the distribution of latent values given real values, for which ordinal values are
         # treated as missing.
@@ -225,8 +225,8 @@ def make_latent_gaussian_component(
 
     Parameters that are None in ``prior`` are derived from the data as in
     :func:`~skvt.models.mixture.make_gaussian_component`. For the derivation, each ordinal value is
-    replaced by its score, and the mean variance of a standard normal within the intervals is added
-    to the variance of the scores.
+    replaced by its score. The variance of the scores plus the mean variance of a standard normal
+    within the intervals is the variance of the column.
     """
     ordinal_columns = cells.columns
     rows = map_rows(X, cells.with_scores)

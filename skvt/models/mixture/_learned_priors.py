@@ -17,10 +17,12 @@ The prior cannot be learned from one component: the best prior would be concentr
 component and make all other components improbable. :class:`~skvt.models.mixture._model.Mixture`
 therefore learns only from two or more components. The ranges of parameters are limited for the
 same reason: if few components happen to have similar means or covariances, a prior concentrated at
-these values would prevent that different components are added. For Dirichlets, a conjugate prior of
-the concentrations has the same purpose. This prior counts as ``N_PSEUDO_COMPONENTS`` further
-components whose expectations are those under concentrations of 1. Steps raise the sum of F and the
-log density of this prior. If the steps of a call lower F itself, all of them are undone.
+these values would make different components improbable.
+
+For Dirichlets, a conjugate prior of the concentrations has the same purpose. It counts as
+``N_PSEUDO_COMPONENTS`` further components whose expectations are those under concentrations of 1.
+Steps raise the sum of F and the log density of this prior. If the steps of a call lower F itself,
+all of them are undone.
 """
 
 from collections.abc import Callable
@@ -63,7 +65,7 @@ class PriorLearner(Protocol):
         """Return the learned parameters of the component's prior by name."""
 
     def make_symmetric(self, component: Any) -> Any:
-        """Return the component with the mean concentration in each learned Dirichlet prior."""
+        """Return the component whose learned Dirichlets have equal concentrations of equal sum."""
 
 
 class Ascent:
@@ -132,9 +134,9 @@ class PenalizedAscent(Ascent):
 
 
 def _compute_log_evidence(component: Any, sums: Array) -> float:
-    """Return the log evidence F of all rows in nats, without the base measure.
+    """Return the log evidence F of components with ``sums`` of features (K, P), in nats.
 
-    ``sums`` are the sums of features (K, P).
+    The base measure is left out.
     """
     log_normalizers = component.family.log_normalizer(component.natural_parameters(sums))
     return float(log_normalizers.sum() - len(sums) * component.log_normalizer)
@@ -156,8 +158,8 @@ def _take_steps(
         x, target = step(current)
         trial = with_parameters(current, x + step_length * (target - x))
         trial_F = objective(trial)
-        # Replace a lengthened step that does not raise F by the plain step. The negated comparisons
-        # include a value of NaN.
+        # Replace a lengthened step that does not raise F by the plain step. ``not trial_F > F`` is
+        # also true if the value is NaN.
         if step_length > 1.0 and not trial_F > F:
             step_length = 1.0
             trial = with_parameters(current, target)
@@ -237,8 +239,8 @@ class DirichletLearner(PenalizedAscent):
         """Return log concentrations after a fixed-point step [Minka00 eq. 55].
 
         A step multiplies each concentration by the ratio of two sums over components. Both sums
-        have a further term for the pseudo-components. If this term is negative in one sum, its
-        absolute value is added to the other sum instead, so that both sums stay positive.
+        have a further term for the pseudo-components. So that both sums stay positive, the absolute
+        value of a negative term is added to the other sum instead.
         """
         alpha = component.prior.reshape(-1)
         counts = component.natural_sums(sums).reshape(len(sums), -1)
@@ -260,7 +262,7 @@ class DirichletLearner(PenalizedAscent):
         # The concentrations of a column without values stay as they are.
         has_values = denominator > 0.0
         ratio = np.where(has_values, numerator / np.where(has_values, denominator, 1.0), 1.0)
-        # The limit keeps the logarithm finite. It is below the range to which results are clipped.
+        # A limit keeps the logarithm finite. It is below the range to which results are clipped.
         min_concentration, _ = _CONCENTRATION_LIMITS
         return np.log(np.maximum(alpha * ratio, 0.1 * min_concentration))
 

@@ -40,7 +40,7 @@ class Volume(ConjugateComponent):
     prior: Annotated[Array, "1 2"] = field(default_factory=lambda: np.ones((1, 2)))
 
     family = Dirichlet
-    # The coefficient of the only feature, which is the log of the factor.
+    # The coefficient of the only feature, the log of the factor.
     base = 1.0
 
     def features(self, X: Any) -> Array:
@@ -124,13 +124,14 @@ class Logged(WrapperMixin, Product):
         standard deviations of the logarithms.
         """
         marginals_of_values, _ = super().marginals(lam)
-        return tuple(part for group in marginals_of_values for part in self._separate_logs(group))
+        separated = map(self._separate_logs, marginals_of_values)
+        return tuple(marginals for both in separated for marginals in both)
 
     def _separate_logs(self, marginals: Marginals) -> list[Marginals]:
         """Separate the marginals of columns of numbers from those of columns in logarithms.
 
-        Means of logarithms become medians of the numbers. Other quantities of logarithms get a name
-        that says that they are quantities of logarithms.
+        Means of logarithms become medians of the numbers. The names of other quantities get the
+        suffix "of logarithm".
         """
         is_log = np.isin(marginals.columns, self.log_columns)
         logs, others = marginals.select(is_log), marginals.select(~is_log)
@@ -162,7 +163,7 @@ def model_logarithms(
 def take_logarithms(log_columns: IndexArray, lower_limits: tuple[float, ...], X: Any) -> Array:
     """Return rows with logarithms in the columns ``log_columns``.
 
-    Numbers below the lower limits ``lower_limits`` of these columns are raised to the limits.
+    Numbers below the ``lower_limits`` of these columns are raised to the limits.
     """
     rows = np.array(dense(X))
     rows[:, log_columns] = np.log(np.maximum(rows[:, log_columns], lower_limits))

@@ -42,8 +42,8 @@ class LowRankGaussian(FullGaussian):
 
     # Maximum number of columns of W_k.
     max_rank: int = 1
-    # Factors from which the iterations of :class:`~skvt.expfam.FactorAnalysis` start, while other
-    # priors are tried. Otherwise None.
+    # Factors from which the iterations of :class:`~skvt.expfam.FactorAnalysis` start; None unless
+    # other priors are tried.
     initial_factors: Factors | None = None
 
     covariance_type = "low_rank"
@@ -102,14 +102,14 @@ class LowRankGaussian(FullGaussian):
         merged_sums = sums[a[has_bound]] + sums[b[has_bound]]
         mean = merged_sums[:, 1 : 1 + D] / merged_sums[:, :1]
         moment = triangle.unpack(merged_sums[:, 1 + D :]) / merged_sums[:, :1, None]
-        # A singular covariance gives NaN or inf.
+        # The log-determinant of a singular covariance is NaN or -inf.
         with np.errstate(divide="ignore", invalid="ignore"):
             _, log_det = np.linalg.slogdet(moment - mean[:, :, None] * mean[:, None])
         evidence = self.log_evidence(sums)
         gains = np.full(a.size, np.nan)
         gains[has_bound] = -0.5 * n_rows[has_bound] * (log_det + D * (1.0 + LOG_2PI))
         gains = gains - evidence[a] - evidence[b]
-        # The negation includes pairs without an upper bound, which is NaN.
+        # The negation includes pairs without an upper bound, whose ``gains`` are NaN.
         may_gain = ~(gains < -n_rows * np.log(2.0) - _MIN_CLEAR_LOSS)
         gains[may_gain] = super().merge_gains(sums, a[may_gain], b[may_gain])
         return gains
@@ -130,19 +130,19 @@ class LowRankGaussian(FullGaussian):
         The results are the means (K, D), the scales (K, D, D), which are the shape matrices times
         the degrees of freedom, and the degrees of freedom (K,).
 
-        The predictive is a Gaussian around W h, for factors h, with the precision of each column's
-        noise integrated out. It has no closed form. Without factors, the Student t also has the
-        kurtosis of the predictive: under D independent t with 2 a degrees of freedom, the squared
-        distance from the mean has the same variance as under one multivariate t with
-        ``2 a + (D - 1) (2 a - 4) / 3`` degrees of freedom.
+        The predictive has no closed form. It is a Gaussian around W h, for factors h, with the
+        precision of each column's noise integrated out. Without factors, it is a product of D
+        independent t with 2 a degrees of freedom. The squared distance from its mean then has the
+        same variance under the returned Student t, which has ``2 a + (D - 1) (2 a - 4) / 3``
+        degrees of freedom.
         """
         q = self.family.to_standard(lam)
         D, shape, variance = self.n_features, q["shape"], q["loadings_variance"]
         # The number of columns of loadings that are not 0, (K,).
         ranks = (np.abs(q["loadings"]).sum(axis=1) > 0.0).sum(axis=1)
         freedom = 2.0 * shape + (D - 1.0) * np.maximum(2.0 * shape - 4.0, 0.0) / 3.0
-        # Divide the covariance by the ratio of a Student t's covariance to its shape matrix. The
-        # ratio is set to 1 if there is no covariance, that is, if E[1 / psi] is infinite.
+        # ``ratio`` is the ratio of the Student t's covariance to its shape matrix. It is set to 1
+        # if there is no covariance, that is, if E[1 / psi] is infinite.
         has_covariance = shape > 1.0
         ratio = freedom / np.where(has_covariance, freedom - 2.0, 1.0)
         ratio = np.where(has_covariance, ratio, 1.0)

@@ -88,17 +88,17 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
 
     The odds are the ratio of a Gamma(a) and a Gamma(b) variable. If one parameter is above the
     limit of scipy, its gamma variable is nearly constant, and is replaced by its mean. The quantile
-    of the other variable, relative to the mean of this variable, is raised to a power slightly
-    above 1, so that the log odds have about the variance 1/a + 1/b.
+    of the other variable, divided by the mean of this variable, is raised to a power slightly above
+    1, so that the log odds have about the variance 1/a + 1/b.
     """
     smaller, larger = np.minimum(a, b), np.maximum(a, b)
     if not np.any(larger > _MAX_BETA_PARAMETER):
         return np.asarray(betaincinv(a, b, p))
     relative_quantile = gammaincinv(smaller, np.where(a <= b, p, 1.0 - p)) / smaller
-    # The relative quantile has about the log variance 1/small. The power multiplies it by
-    # 1 + small/large.
+    # The logarithm of the relative quantile has about the variance 1/smaller. The power multiplies
+    # this variance by 1 + smaller/larger.
     odds_of_smaller = smaller / larger * relative_quantile ** np.sqrt(1.0 + smaller / larger)
-    # If b is the smaller parameter, these are odds of 1 - x, whose (1 - p)-quantile is wanted.
+    # If b is the smaller parameter, these are the odds of 1 - x at its (1 - p)-quantile.
     approximation = np.where(a <= b, odds_of_smaller, 1.0) / (1.0 + odds_of_smaller)
     return np.where(larger > _MAX_BETA_PARAMETER, approximation, betaincinv(a, b, p))
 
@@ -106,8 +106,8 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
 def have_large_shares(counts: Array) -> Array:
     """Return whether each component has at least ``MIN_LARGE_SHARE`` of the rows, (K,).
 
-    If there are many components, half of the mean share is smaller than ``MIN_LARGE_SHARE``, and is
-    then the minimum.
+    If half of the mean share is smaller than ``MIN_LARGE_SHARE``, because there are many
+    components, it is the minimum instead.
     """
     shares = counts / counts.sum()
     return np.asarray(shares >= min(MIN_LARGE_SHARE, 0.5 / shares.size))
@@ -122,8 +122,8 @@ def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) ->
     to log marginal likelihoods ``log M`` (K, B) for each of B groups of columns. Terms linear in
     the sums may be left out, because they cancel. N_k are the ``counts`` (K,) of rows, at least 1.
 
-    If some of the other components have many rows, only their rows count as other rows. Otherwise,
-    a few errors in a component of their own would determine the variance of all other rows.
+    If some of the other components have many rows, only their rows count as other rows, because a
+    component of a few errors would otherwise determine the variance of all other rows.
     """
     # S_rest is the sum over the other large components. If there are none, all others count.
     large_others = _sum_others(sums * have_large_shares(counts)[:, None])

@@ -27,9 +27,9 @@ from skvt.typing import Array, IndexArray
 
 # log h_r(x) is tabulated for counts x less than this number.
 _N_TABULATED_COUNTS = 1024
-# Local steps use `_CountRows`, unless the array of features takes less time. It does if the table of
-# `_CountRows`, for all counts up to the largest, has more numbers than the number of features times
-# _MAX_SHARE_OF_TABULATED; if K times the number of exposures e_j is more than
+# Local steps use `_CountRows`, unless the array of features takes less time. It does if the table
+# of `_CountRows`, for all counts up to the largest, has more numbers than the number of features
+# times _MAX_SHARE_OF_TABULATED; if K times the number of exposures e_j is more than
 # _MAX_EXPOSURES_PER_COLUMN times D; and if there is one exposure and D is at most _MAX_FEW_COLUMNS.
 _MAX_SHARE_OF_TABULATED = 0.3
 _MAX_EXPOSURES_PER_COLUMN = 20

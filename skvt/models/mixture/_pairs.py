@@ -113,7 +113,7 @@ class JoinCriterion:
 
 
 class _RowResults(NamedTuple):
-    """Results for the rows of one batch or of all batches.
+    """Results for the n rows of one batch or of all batches.
 
     Unsure rows have two or more positive responsibilities.
     """
@@ -122,7 +122,8 @@ class _RowResults(NamedTuple):
     labels: IndexArray
     # (n,): log density of each row in nats.
     log_densities: Array
-    # (n_unsure,): weights, log densities, and most and second most probable components.
+    # (n_unsure,) each, of the unsure rows: weights, log densities, and the most and second most
+    # probable components.
     unsure_weights: Array
     unsure_log_densities: Array
     first_components: IndexArray
@@ -146,7 +147,7 @@ class Assignments(JoinCriterion):
         for resp, weights, log_densities in batches:
             n, K = resp.shape
             self.dtype = resp.dtype
-            # The function writes to these arrays, of which the entries for unsure rows are first.
+            # The function writes to these arrays, in which the entries for unsure rows come first.
             labels, second_labels, unsure_rows, ends = np.empty((4, n), int)
             components, positive_resp = np.empty(n * K, np.int32), np.empty(n * K)
             batch_masses, roots = np.zeros(K), np.empty((n, K))
@@ -156,11 +157,10 @@ class Assignments(JoinCriterion):
             )  # fmt: skip
             total_weight += float(weights.sum())
             masses = masses + batch_masses
-            # Add the weighted sums of sqrt(r_na r_nb) over the unsure rows. Each entry of ``roots``
-            # contains the square root of the row's weight.
+            # Add ``sum_n w_n sqrt(r_na r_nb)`` over the unsure rows. ``roots`` are sqrt(w_n r_na).
             roots = roots[:n_unsure]
             root_products = root_products + roots.T @ roots
-            # Keep those entries of the arrays that have been written.
+            # Keep only the entries that have been written.
             starts = np.append(0, ends[:n_unsure])
             csr_arrays = positive_resp[: starts[-1]].copy(), components[: starts[-1]].copy(), starts
             resp_of_batches.append(sp.csr_array(csr_arrays, (n_unsure, K)))
@@ -182,14 +182,14 @@ class Assignments(JoinCriterion):
         # (n_unsure, K): responsibilities.
         self.resp = sp.vstack(resp_of_batches, format="csr")
         by_column = self.resp.tocsc()
-        # K lists. The responsibilities of cluster k are the sum of the columns in list k. This sum
-        # is computed when it is needed first.
+        # For each of the K clusters, a list of responsibilities whose sum is not computed before it
+        # is needed.
         self.columns = [
             [_PositiveResp.from_resp(by_column.indices[i:j].astype(np.intp), by_column.data[i:j])]
             for i, j in itertools.pairwise(by_column.indptr)
         ]
-        # Sums x of weighted responsibilities over groups of rows, and x log x, (K, n_groups) each.
-        # Bounds of losses are computed from them.
+        # For bounds of losses: sums x of weighted responsibilities over groups of rows, and
+        # x log x, (K, n_groups) each.
         group_sums = self._sum_over_groups()
         self.groups = group_sums, _compute_x_log_x(group_sums)
 
@@ -223,18 +223,17 @@ class Assignments(JoinCriterion):
         return losses
 
     def _compute_losses(self, pairs: Array) -> tuple[Array, IndexArray]:
-        """Return the losses of joins, (K - 1,), and the joins between whose clusters rows lie.
+        """Return the losses of joins, (K - 1,), and the rows between the clusters of joins.
 
         A row lies between the two clusters of a join if each of them has a responsibility of at
-        least `_MIN_RESPONSIBILITY_BETWEEN`, which is 1 / 4, for the row. This holds for at most
-        three joins, because at most four clusters without common components have such
+        least `_MIN_RESPONSIBILITY_BETWEEN`, which is 1 / 4, for the row. There are at most three
+        such joins, because at most four clusters without common components have such
         responsibilities. The second result (n_unsure, 3) has the numbers of these joins for each
         unsure row, followed by -1.
         """
         pairs = pairs[:, :2].astype(int)
-        # Order the components so that the components of each cluster follow each other.
-        # ``next_join[k]`` is the join that unites the clusters of component k and of its successor
-        # in this order.
+        # Order the components so that those of each cluster follow each other. ``next_join[k]`` is
+        # the join that unites the clusters of component k and of its successor in this order.
         members = [[k] for k in range(self.proportions.size)]
         next_join = np.empty(self.proportions.size, int)
         for step, (a, b) in enumerate(pairs):
@@ -258,8 +257,7 @@ class Assignments(JoinCriterion):
         than within them. It is inf if no row lies between the two, and NaN if one of the two is the
         most probable cluster for no row.
         """
-        # Collect the log densities of the rows between the clusters of each join, which is
-        # identified by its step in the hierarchy.
+        # Collect the log densities of the rows between the clusters of each join, in ``between``.
         _, joins_of_rows = self._compute_losses(joins.linkage)
         rows, _ = np.nonzero(joins_of_rows >= 0)
         join_of_each_row = joins_of_rows[joins_of_rows >= 0]
@@ -267,8 +265,8 @@ class Assignments(JoinCriterion):
         join_numbers = np.arange(len(joins.linkage))
         limits = np.searchsorted(join_of_each_row[order], join_numbers[1:])
         between = np.split(self.rows.unsure_log_densities[rows[order]], limits)
-        # Collect the log densities of the rows of each cluster in ascending order. At first, the
-        # clusters are the components. Each join appends a union.
+        # Collect the log densities of the rows of each cluster in ascending order, in ``within``.
+        # At first, the clusters are the components. Each join appends a union.
         log_densities = self.rows.log_densities
         order = np.lexsort((log_densities, self.labels))
         limits = np.searchsorted(self.labels[order], np.arange(1, joins.n_components))
@@ -286,7 +284,7 @@ class Assignments(JoinCriterion):
         return depths
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
-        """Return the losses of joining a with each of b, or pair by pair, in nats per row."""
+        """Return the losses of joining a with each of b, in nats per row, see `JoinCriterion`."""
         pairs = zip(np.broadcast_to(a, b.shape), b, strict=True)
         return np.array([self.loss_of_pair(i, j) for i, j in pairs])
 
@@ -295,7 +293,7 @@ class Assignments(JoinCriterion):
         return self._sum_responsibilities(a).loss_with(self._sum_responsibilities(b), self.weights)
 
     def _sum_responsibilities(self, k: int) -> "_PositiveResp":
-        """Return the responsibilities of cluster k, and store their sum in place of the terms."""
+        """Return the responsibilities of cluster k, and keep their sum for later calls."""
         if len(self.columns[k]) > 1:
             union = functools.partial(_PositiveResp.union, n_rows=self.weights.size)
             self.columns[k] = [functools.reduce(union, self.columns[k])]
@@ -305,7 +303,7 @@ class Assignments(JoinCriterion):
         return largest_loss(self.proportions[a], self.proportions[b])
 
     def relative_losses(self, a: int, others: IndexArray) -> Array:
-        """Return the losses of joining a with each of ``others``, relative to the largest ones."""
+        """Return the losses of joining a with ``others`` as shares of the largest possible ones."""
         return np.asarray(self.losses(a, others) / self.largest_losses(a, others))
 
     def join(self, a: int, b: int) -> None:
@@ -322,7 +320,7 @@ class Assignments(JoinCriterion):
 
 def _find_quantile(log_densities: Array) -> float:
     """Return the quantile `_DENSITY_QUANTILE` of ascending ``log_densities``."""
-    # Interpolate between the two values next to the position, or take the only value.
+    # Interpolate between the two values next to the position. At the end there is only one.
     position = (log_densities.size - 1) * _DENSITY_QUANTILE
     neighbours = log_densities[int(position) :][:2]
     return float(neighbours[0] + position % 1.0 * (neighbours[-1] - neighbours[0]))
@@ -344,14 +342,14 @@ class _PositiveResp(NamedTuple):
 
     @classmethod
     def from_resp(cls, rows: IndexArray, resp: Array) -> Self:
-        """Return the column for ``resp``, the positive responsibilities of ``rows``."""
+        """Return this object for the positive responsibilities ``resp`` of ``rows``."""
         return cls(rows, resp, resp * np.log(resp))
 
     def union(self, other: Self, n_rows: int) -> Self:
         """Return the sum of the responsibilities of two clusters for ``n_rows`` rows."""
         resp = np.zeros(n_rows)
-        for column in (self, other):
-            resp[column.rows] += column.resp
+        for cluster in (self, other):
+            resp[cluster.rows] += cluster.resp
         rows = np.flatnonzero(resp)
         return self.from_resp(rows, resp[rows])
 

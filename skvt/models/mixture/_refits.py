@@ -7,8 +7,10 @@ that overlap with other components therefore lose their rows. A refit avoids thi
 rows by predictive densities E[p(x | phi_k)] and by expected weights E[w_k] under a uniform prior.
 Dirichlet priors that the fit has learned are made symmetric before a refit. Since they are learned
 from the assignments of the fit, a refit of clusters that overlap would otherwise stay near these
-assignments. The uncertainty of clusters is estimated from refits to drawn weights of the rows,
-which :func:`make_refits` prepares.
+assignments.
+
+:func:`make_refits` refits a mixture to all rows, and prepares refits to drawn weights of the rows,
+from which the uncertainty of clusters is estimated.
 """
 
 from dataclasses import replace
@@ -22,13 +24,13 @@ from skvt.models.mixture._seeds import MAX_ROWS_TO_SEED, merge_equal_rows
 from skvt.rows import pieces
 from skvt.typing import Array
 
-# EM makes at most so many steps that the product of steps, rows and parameters is _MAX_WORK. This
-# maximum number of steps is raised to _MIN_STEPS or lowered to _MAX_STEPS.
+# The maximum number of EM steps is _MAX_WORK divided by the product of the numbers of rows and of
+# parameters, but at least _MIN_STEPS and at most _MAX_STEPS.
 _MIN_STEPS, _MAX_STEPS = 10, 400
 _MAX_WORK = 200_000_000
-# Refits to drawn weights use a sample of the rows if there are many. In the sample, the product of
-# rows and parameters is at most _MAX_WORK_OF_STEP, but the sample has at least _MIN_SAMPLE_ROWS and
-# at most MAX_ROWS_TO_SEED rows.
+# Refits to drawn weights use a sample if there are many rows. Its maximum number of rows is
+# _MAX_WORK_OF_STEP divided by the number of parameters, but at least _MIN_SAMPLE_ROWS and at most
+# MAX_ROWS_TO_SEED.
 _MIN_SAMPLE_ROWS = 200
 _MAX_WORK_OF_STEP = 20_000_000
 # EM ends after a step that changes every responsibility by less than this.
@@ -39,8 +41,8 @@ class Refits(NamedTuple):
     """Responsibilities after a refit to all n rows, and the data for refits to drawn weights.
 
     Refits to drawn weights use m distinct rows, each of which represents all rows that equal it.
-    If there are many rows, the distinct rows come from a sample, in which each row represents
-    n / (size of the sample) rows.
+    If there are many rows, the distinct rows come from a sample of n' rows, each of which
+    represents n / n' rows.
     """
 
     # (n, K): responsibilities of all rows after the refit.
@@ -77,7 +79,7 @@ class Refits(NamedTuple):
             The responsibilities after the refit to the drawn weights.
         """
         # Rows without weight have the effective number 0, which is not the shape of a gamma
-        # distribution. Any other shape gives these rows drawn weights of 0, too.
+        # distribution. With the shape 1, their drawn weights are 0, too.
         effective_numbers = np.where(self.effective_numbers > 0.0, self.effective_numbers, 1.0)
         weights = self.weights * rng.standard_gamma(effective_numbers) / effective_numbers
         return weights, self.refit_resp, refit_by_em(self.model, self.X, weights, self.start_resp)
@@ -86,13 +88,13 @@ class Refits(NamedTuple):
 def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     """Refit a mixture to rows X of weights (n,), and prepare the refits to drawn weights.
 
-    EM begins with the responsibilities ``resp`` (n, K) of the fit. A sample, if the rows are many,
+    EM begins with the responsibilities ``resp`` (n, K) of the fit. If there are many rows, a sample
     is drawn with a fixed seed.
     """
     if model.learner is not None:
         model = replace(model, component=model.learner.make_symmetric(model.component))
     counts, sums = _compute_statistics(model, X, weights, resp)
-    # Draw a sample if the rows are many.
+    # Draw a sample if there are many rows.
     n = X.shape[0]
     max_rows = int(np.clip(_MAX_WORK_OF_STEP // sums.size, _MIN_SAMPLE_ROWS, MAX_ROWS_TO_SEED))
     rows = np.arange(n)
@@ -119,7 +121,7 @@ def refit_by_em(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
     [VR08].
     """
     counts, sums = _compute_statistics(model, X, weights, resp)
-    # The array of sums has about as many entries as the components have parameters.
+    # ``sums.size`` is about the number of parameters.
     max_steps = int(np.clip(_MAX_WORK // (X.shape[0] * sums.size), _MIN_STEPS, _MAX_STEPS))
     old_resp = resp
     for step in range(max_steps):

@@ -21,7 +21,7 @@ from skvt.typing import Array, IndexArray
 
 # Maximum number of rows among which seeds are drawn.
 MAX_ROWS_TO_SEED = 2_000
-# Subspaces in which seeds are also drawn, by ``init_params``.
+# Functions that project rows onto a subspace in which seeds are also drawn, by ``init_params``.
 _PROJECTIONS = {"k-means++": project_to_principal, "least normal": project_to_least_normal}
 # Up to this number of clusters along a line, "k-means++" finds all of them.
 N_FEW_IN_LINE = 10
@@ -35,23 +35,22 @@ def propose_responsibilities(
     component: Component, X: Any, weights: Array, n_components: int, init_params: str,
     rng: np.random.Generator,
 ) -> list[Array]:  # fmt: skip
-    """Find initial components by a method; return a list of one or more proposals.
+    """Find initial components by the method ``init_params``; return one or more proposals.
 
     Each proposal is an array of responsibilities (n, K) of K <= ``n_components`` components for the
-    rows X, whose weights are ``weights`` (n,). The method is ``init_params``:
+    rows X of ``weights`` (n,). The methods are:
 
     - "random" draws each row's responsibilities from a uniform distribution.
     - "random_from_data" draws rows as seeds uniformly. Rows are then assigned to the seed that
       explains them best.
     - "k-means++" draws one seed after the other. The probability of a row is proportional to the
       nats by which a separate component would explain it better than the seeds drawn before. This
-      is k-means++ with the divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. If
-      components do not differ in many columns or directions, the noise of these columns outweighs
-      the differences in other columns. A second proposal therefore comes from Gaussian columns
-      projected onto the subspace in which they vary most, which contains the means of K spherical
-      clusters [VempalaWang04].
-    - "least normal" does the same, but projects Gaussian columns onto the subspace in which rows
-      are least normal by their kurtosis.
+      is k-means++ with the divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. In many
+      columns, the noise of columns in which components agree outweighs the differences in the
+      others. A second proposal therefore comes from Gaussian columns projected onto the subspace in
+      which they vary most, which contains the means of K spherical clusters [VempalaWang04].
+    - "least normal" does the same, but projects onto the subspace in which rows are least normal by
+      their kurtosis.
     - "in line" separates clusters at the valleys of the density along one direction. All rows are
       one cluster unless there are more than ``N_FEW_IN_LINE`` clusters.
     - "few in line" does the same, but requires only two clusters.
@@ -67,8 +66,8 @@ def propose_responsibilities(
         min_clusters = _MIN_CLUSTERS_IN_LINE[init_params]
         return [_find_clusters_in_line(component, X, weights, min_clusters, n_components)]
     fits = component.row_fits(X)
-    # Use a separate stream of random numbers for projections, so that the caller's stream advances
-    # the same with and without them.
+    # Projections use a separate stream of random numbers, so that they do not change the later
+    # draws of the caller.
     jumped_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
     proposals = [_assign_to_seeds(fits, weights, n_components, init_params, rng)]
     if init_params in _PROJECTIONS:
@@ -90,8 +89,8 @@ def _find_clusters_in_line(
     """Return one-hot responsibilities (n, K) of clusters along a direction.
 
     If there are fewer than ``min_clusters`` or more than ``max_clusters``, all rows are one
-    cluster. If the component has several Gaussian blocks of columns, the block in which most
-    clusters are found is used.
+    cluster. If the component has several Gaussian blocks of columns, the block with the largest
+    number of clusters is used.
     """
     labels_of_one_cluster: IndexArray = np.zeros(weights.size, np.intp)
     labelings = [labels_of_one_cluster]
@@ -101,8 +100,8 @@ def _find_clusters_in_line(
         labelings.append(cluster_along_line(rows, weights))
         return rows
 
-    # The method `projected` calls ``append_clusters`` with the rows of each Gaussian block, in
-    # place of a function that finds directions. The result of the method is not needed.
+    # The method `projected` calls ``append_clusters`` with the rows of each Gaussian block, as it
+    # calls a function that projects rows. The result of the method is not needed.
     component.projected(X, weights, append_clusters)
     # The largest label is the number of clusters minus 1.
     labels = max(labelings, key=np.max)
@@ -127,7 +126,7 @@ def merge_equal_rows(component: Component, X: Any, weights: Array) -> tuple[Any,
         is_new = np.array([True, *(keys[a] != keys[b] for a, b in pairwise(order))])
         return X[order[is_new]], np.bincount(np.cumsum(is_new) - 1, weights=weights[order])
     X = X.toarray() if sp.issparse(X) else X
-    # Sort as np.unique(X, axis=0) does, whose call is avoided because NumPy may turn an interrupt
+    # Sort rows as np.unique(X, axis=0) does. It is not called, because NumPy may turn an interrupt
     # in it into a TypeError. The view has one record for each row, and records sort by columns.
     order = np.argsort(np.ascontiguousarray(X).view([("", X.dtype)] * X.shape[1])[:, 0])
     sorted_rows = X[order]
@@ -140,9 +139,9 @@ def merge_equal_rows(component: Component, X: Any, weights: Array) -> tuple[Any,
 def _sort_keys(X: Any) -> list[tuple[float, ...]]:
     """Return keys that sort sparse non-negative rows in the order of the dense rows.
 
-    The key of a row is the sequence of its entries that are not 0, each as the pair of its column
-    times -1 and its value. If such an entry is in an earlier column than that of another row, both
-    the dense row and the key are the larger ones.
+    The key of a row lists its entries that are not 0, each as minus its column and its value. Of
+    two rows that first differ in a column, the row with an entry there, or with the larger entry,
+    is the larger dense row, and has the larger key.
     """
     X = sp.csr_array(X, copy=True)
     X.eliminate_zeros()
@@ -158,13 +157,13 @@ def _assign_to_seeds(
     """Draw seeds among the rows, and assign each row to its best seed.
 
     Returns one-hot responsibilities (n, K) of the seeds. ``fits`` computes how well a component
-    that is fitted to one row explains another row, in nats.
+    that is fitted to one row explains other rows, in nats.
     """
     candidates = rng.permutation(weights.size)[:MAX_ROWS_TO_SEED]
     prepared_candidates, candidate_weights = fits.prepare(candidates), weights[candidates]
-    # ``best_fit`` says how well each candidate is explained by a separate component, which is not
-    # needed if seeds are drawn uniformly. ``fit_so_far`` says how well it is explained by the best
-    # seed so far. Ties are judged relative to ``magnitudes``.
+    # ``best_fit`` is the fit of each candidate to a separate component. It is not needed if seeds
+    # are drawn uniformly. ``fit_so_far`` is the fit to the best seed so far. Rounding errors are
+    # relative to ``magnitudes``.
     best_fit, magnitudes = (
         fits.fits_to_self(prepared_candidates) if init_params in _PROJECTIONS else (None, None)
     )
@@ -181,7 +180,7 @@ def _assign_to_seeds(
         if best_fit is not None and magnitudes is not None:
             seed_fit = fits.fits_to_seeds(prepared_candidates, seeds[-1:], with_magnitudes=False)[0]
             fit_so_far = np.maximum(fit_so_far, seed_fit[:, 0])
-            # A row that equals a seed is fully explained, up to rounding.
+            # A row that equals a seed is fully explained, whatever the rounding errors are.
             is_explained = ~exceeds(best_fit, fit_so_far, scale=magnitudes)
             unexplained = draw_weights * np.where(is_explained, 0.0, best_fit - fit_so_far)
             draw_weights = unexplained if unexplained.sum() > 0.0 else draw_weights

@@ -8,9 +8,9 @@ Given the component, a row of exposure e has the count
 where the Poisson rate lam per unit of exposure is integrated out. The mean of x is e mu with
 mu = r / b, and its variance is e mu + (e mu)^2 / r. The size r has a prior on G values r_g, which
 are equally probable unless the probabilities are learned. The posterior of r is exact, and no
-statistic depends on q. Given r_g, the prior of the rate b is b / (b + c) ~ Beta(1 + n r_g, s) at a
-typical exposure c. Such a prior counts as n rows whose counts have the sum s: mu has the mean
-s / (n c) under each r_g. As r grows, the prior becomes the gamma prior of a Poisson's rate.
+statistic depends on q. Given r_g and a typical exposure c, the prior of the rate b is
+b / (b + c) ~ Beta(1 + n r_g, s). Such a prior counts as n rows whose counts have the sum s: mu has
+the mean s / (n c) under each r_g. As r grows, it becomes the gamma prior of a Poisson's rate.
 
 The statistics of a component in a column are H_g, the sum of log h_r(x) at each r_g, and the sums
 of 1 and of x by exposure. If all exposures are the same, the sums of 1 and of x are two numbers, N
@@ -55,12 +55,10 @@ from skvt._compiled import (
 from skvt.models.mixture.components import draw_positions
 from skvt.typing import Array
 
-# Sizes r, for dispersions 1 / r from 20 to 0.01. Each size is 1.66 times its predecessor. If any
-# other size in this range is rounded to the nearest of these sizes, about 0.1 % of the entropy is
-# lost.
+# Sizes r, for dispersions 1 / r from 20 to 0.01. Each size is 1.66 times its predecessor. Rounding
+# any size in this range to the nearest of these sizes loses about 0.1 % of the entropy.
 SIZES = np.geomspace(0.05, 100.0, 16)
-# Exposures of new rows may lie outside the range of the fit by this factor. Exposures further
-# outside are clipped.
+# Exposures of new rows may lie outside the range of the fit by this factor, and are clipped beyond.
 _MARGIN_FACTOR = 2.0
 # Relative error of the interpolation.
 _INTERPOLATION_ERROR = 1e-6
@@ -123,7 +121,7 @@ class SizesAndRates:
     points: Array
     # (J,): c_j, the weights of the points in the interpolation at the typical exposure.
     typical: Array
-    # The name in texts, where other families are classes and have a ``__name__``.
+    # The name in texts, like the ``__name__`` of families that are classes.
     __name__ = "NegativeBinomial"
 
     def _integrate_eta(
@@ -131,8 +129,8 @@ class SizesAndRates:
     ) -> tuple[QGivenSizes, Array, Array]:
         """Return q given each size, the log of the integral over b, and the slopes of this log.
 
-        The integral is summed over sizes, and its logarithm is (...). The slopes of the logarithm
-        in X_j and N_j are (..., 2 J), or empty unless ``with_slopes`` is set.
+        The log (...) is that of the sum of integrals over sizes. Its slopes in X_j and N_j are
+        (..., 2 J), or empty unless ``with_slopes`` is set.
         """
         eta = np.asarray(eta, np.float64)
         leading_shape = eta.shape[:-1]
@@ -177,8 +175,8 @@ class SizesAndRates:
         They correspond to many rows at the typical exposure. The number of rows is limited because
         log-gammas lose digits with even more rows.
         """
-        # ``mean`` is the mean count at the typical exposure. Its ratio to the size is limited,
-        # because the larger of A and B would be too large otherwise.
+        # ``mean`` is the mean count at the typical exposure. The limits of its ratio to the size
+        # keep both A and B small enough.
         size, mean = x.size[..., None], x.rate[..., None] * (self.points @ self.typical)
         mean = np.clip(mean, 1e-6 * size, 1e6 * size)
         n_rows = _CERTAIN_SUM / np.minimum(size, mean)
@@ -238,8 +236,9 @@ def _integrate_rates(
     """Write the results of :meth:`SizesAndRates._integrate_eta` for M columns.
 
     ``eta`` (M, G + 2 J) are natural parameters. ``q`` (M, G), ``log_integral`` (M,) and ``slopes``
-    (M, 2 J) are written. If ``slopes`` is empty, slopes are not computed. The module explains the
-    symbols; ``b_star`` is b*. Loops over sizes are innermost, so that they are vectorised.
+    (M, 2 J) are outputs. If ``slopes`` is empty, slopes are not computed. The docstring of the
+    module explains the symbols; ``b_star`` is b*. Loops over sizes are innermost, so that they are
+    vectorised.
     """
     G, J = sizes.size, points.size
     # ``pi_sum`` is the sum of C_j pi_j with pi_j = b* / (b* + e_j), and ``pi_slope`` is its slope
@@ -248,7 +247,7 @@ def _integrate_rates(
     row_slope, count_slope = np.empty((2, G))
     log_b_and_e = np.empty((J, G))
     for m in range(eta.shape[0]):
-        # A and B of the column.
+        # X_j and N_j of the column, from which A and B follow.
         x, n = eta[m, G : G + J], eta[m, G + J :]
         b, n_rows = 0.0, 0.0
         for j in range(J):
@@ -257,7 +256,8 @@ def _integrate_rates(
         for g in range(G):
             a[g] = 1.0 + sizes[g] * n_rows
             b_star[g] = 0.0
-        # Start at the b* of a single exposure, the average of the points weighted by C_j.
+        # Start at the b* of a single exposure, the average of the e_j weighted by C_j, which is
+        # ``count + sizes[g] * n_j``.
         for j in range(J):
             count, n_j, e = x[j] + typical[j], n[j], points[j]
             for g in range(G):
@@ -295,7 +295,7 @@ def _integrate_rates(
             for g in range(G):
                 logs[g] = log(b_star[g] + e)
                 log_weight[g] -= (count + sizes[g] * n_j) * logs[g]
-        # Compute the probability of each size times ``weight_sum``.
+        # ``weight`` is the probability of each size times ``weight_sum``.
         max_log_weight, weight_sum = log_weight.max(), 0.0
         for g in range(G):
             weight[g] = exp(max(log_weight[g] - max_log_weight, _MIN_EXPONENT))
@@ -306,7 +306,7 @@ def _integrate_rates(
             q.scale[m, g] = b_star[g] * b / a[g]
         if slopes.shape[0] == 0:
             continue
-        # These are the parts of the slopes in X_j and N_j that are the same for all points.
+        # Compute the terms of the slopes in X_j and N_j that are the same for all points.
         for g in range(G):
             term_of_sum = log(a[g] + b) - digamma(a[g] + b)
             count_slope[g] = digamma(b) - log(b) + term_of_sum

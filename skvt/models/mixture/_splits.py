@@ -17,7 +17,7 @@ from skvt.typing import Array, IndexArray
 
 # Priors are learned from clusters around seeds, at most one seed for this number of rows.
 _ROWS_PER_SEED = 5
-# Maximum number of passes that assign rows to their best clusters: after each split, after the last
+# Maximum number of passes that assign rows to their best clusters: in each split, after the last
 # split, and while priors are learned.
 _MAX_PASSES = 10
 
@@ -49,9 +49,9 @@ def split_clusters(
     """Split clusters in two until there are ``n_clusters``; return the cluster of each row.
 
     The cluster whose split gains most evidence is split first. The halves of a split begin with two
-    seeds by k-means++ and are fitted by hard assignments, under priors that are learned for this
-    number of clusters. Finally, all rows are assigned to the best of all clusters, as long as no
-    cluster becomes empty.
+    seeds by k-means++ and are fitted by hard assignments, under priors that are learned for
+    ``n_clusters`` clusters. Finally, all rows are assigned to the best of all clusters, as long as
+    no cluster becomes empty.
 
     Parameters
     ----------
@@ -72,10 +72,10 @@ def split_clusters(
     """
     batch = model.batch(X, np.arange(weights.size), weights)
     model = _adapt_to_smaller_clusters(model, batch, n_clusters, rng)
-    # ``origins`` is the list of the original labels of clusters. ``labels`` are renumbered from 0.
+    # Number the clusters from 0. ``origins`` has the original label of each cluster.
     unique_labels, labels = np.unique(labels, return_inverse=True)
     origins = unique_labels.tolist()
-    # The gain of the split of each cluster in nats, and the rows of its second half.
+    # For each cluster, the gain of its split in nats, and the rows of its second half.
     splits = {k: _split_in_half(model, X, weights, labels, k, rng) for k in range(len(origins))}
     while len(origins) < n_clusters:
         gains = np.array([gain for gain, _ in splits.values()])
@@ -101,7 +101,7 @@ def _adapt_to_smaller_clusters(
 
     The priors of the fit suit its components, which are larger than the clusters. If the model
     learns priors, they are learned again from clusters around at most ``n_clusters`` seeds. The
-    weights are replaced, because known weights belong to the components of the fit.
+    weights are replaced, because they may be the known weights of the fit's components.
     """
     n_seeds = min(n_clusters, max(1, batch.n_rows // _ROWS_PER_SEED))
     model = replace(model, weights=StickBreaking(1.0), learns_concentration=False)
@@ -129,7 +129,7 @@ def _split_in_half(
     unsplit_stats = _sum_statistics(model, batch, np.zeros(rows.size, np.intp), 1)
     halves, _ = _assign_rows(model, batch, model.seeded_statistics(batch, 2, "k-means++", rng))
     if np.unique(halves).size < 2:
-        # All rows are in one half. Make the row that the cluster explains worst the other half.
+        # All rows are in one half. Move the row that the cluster explains worst to the other half.
         _, log_densities = _assign_rows(model, batch, unsplit_stats)
         worst_row = stable_argmax(-log_densities)
         halves = (np.arange(rows.size) == worst_row).astype(np.intp)
@@ -144,8 +144,8 @@ def _reassign_rows(
 ) -> IndexArray:
     """Return labels after rows are repeatedly assigned to their best clusters.
 
-    This ends when no label changes, before a cluster becomes empty, or after
-    `_MAX_PASSES`.
+    The assignments end when no label changes, before a cluster becomes empty, or after
+    `_MAX_PASSES` passes.
     """
     for _ in range(_MAX_PASSES):
         stats = _sum_statistics(model, batch, labels, n_clusters)

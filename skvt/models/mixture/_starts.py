@@ -28,18 +28,17 @@ def initialise_from_labels(model: Mixture, X: Any, weights: Array, labels: Index
     unlabelled = np.flatnonzero(labels < 0)
     if unlabelled.size:
         component = model.component
-        # The product of a row's features and the coefficients is the expected log density under
-        # each component, given the labelled rows.
+        # (K, P): the table of expected log densities, given the labelled rows.
         _, sums = stats.arrays
-        coefficients = component.expected_table(component.natural_parameters(sums))
+        table = component.expected_table(component.natural_parameters(sums))
         labels = labels.copy()
-        for piece in pieces(unlabelled.size, _ROWS_AT_ONCE):
-            rows = unlabelled[piece]
+        for chunk in pieces(unlabelled.size, _ROWS_AT_ONCE):
+            rows = unlabelled[chunk]
             features = component.filled_features(X[rows])
-            # If components agree up to rounding, the first is chosen. Rounding errors are relative
-            # to the sums of the absolute values of terms.
-            magnitudes = (abs(features) @ np.abs(coefficients).T).max(axis=1, keepdims=True)
-            labels[rows] = stable_argmax(features @ coefficients.T, scale=magnitudes)
+            # If components are tied up to rounding, take the first one. Rounding errors are
+            # relative to the sums of the absolute values of terms.
+            magnitudes = (abs(features) @ np.abs(table).T).max(axis=1, keepdims=True)
+            labels[rows] = stable_argmax(features @ table.T, scale=magnitudes)
         stats = sum_by_label(model, X, weights, labels, n_components)
     return stats
 
@@ -66,7 +65,7 @@ def _assign_to_means(
     """Return the counts (K,) and sums (K, P) of components with the rows nearest to their means."""
     labels = np.empty(X.shape[0], np.intp)
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
-        # Missing values are NaN, and their differences become 0.
+        # Differences of missing values are NaN, and become 0.
         whitened = (np.nan_to_num(X[rows] - mean) @ whitener for mean in means)
         # Squared distances (rows, K), summed in double precision.
         distances = np.array([np.einsum("nd,nd->n", z, z, dtype=np.float64) for z in whitened]).T
@@ -77,16 +76,17 @@ def _assign_to_means(
 def sum_by_label(
     model: Mixture, X: Any, weights: Array, labels: IndexArray, n_components: int
 ) -> Stats:
-    """Return the statistics of components with the rows of each label, without the label -1.
+    """Return the statistics of components that have the rows of one label each.
 
-    They are the counts (K,) and the sums of features (K, P) with K = ``n_components``.
+    They are the counts (K,) and the sums of features (K, P) with K = ``n_components``. Rows with
+    the label -1 are left out.
     """
     # (K, 1) broadcasts to (K, P) in the first addition.
     counts, sums = np.zeros(n_components), np.zeros((n_components, 1))
     for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         resp = (labels[rows, None] == np.arange(n_components)).astype(np.float64)
-        # The statistics do not depend on the indices of the rows, so that any indices do.
+        # The statistics do not depend on the argument ``rows``, which may have any indices.
         batch = RowBatch(X[rows], weights[rows], rows=np.arange(len(resp)))
-        part_counts, part_sums = model.statistics_of_assignments(batch, resp).arrays
-        counts, sums = counts + part_counts, sums + part_sums
+        added_counts, added_sums = model.statistics_of_assignments(batch, resp).arrays
+        counts, sums = counts + added_counts, sums + added_sums
     return Stats((counts, sums))

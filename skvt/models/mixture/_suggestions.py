@@ -1,8 +1,8 @@
 """Rules that suggest a number of clusters, and the hierarchies of joins that lead to this number.
 
 A hierarchy joins the components of a mixture to clusters, two at a time. Three criteria choose the
-pairs: valleys of the density between clusters, the entropy of assignments of rows that a join
-loses, and the evidence that it loses. :func:`choose_clusters` combines the three, and
+pairs: valleys of the density between clusters, the entropy of the assignments of rows that a join
+loses, and the evidence that a join loses. :func:`choose_clusters` combines the three criteria, and
 :func:`choose_by_elbow` uses the evidence alone.
 """
 
@@ -23,13 +23,13 @@ from skvt.models.mixture._joins import (
 from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.typing import IndexArray
 
-# In the course of joins, the evidence falls faster after an elbow than before it, by at least this
-# factor.
+# In the sequence of joins, the losses of evidence after an elbow are larger than the losses before
+# it by at least this factor.
 _MIN_EVIDENCE_SLOPE_RATIO = 1.8
 # The minimum factor if the weight of a join is ``m_a m_b / (m_a + m_b)``, see `choose_by_elbow`.
 _MIN_BALANCED_SLOPE_RATIO = 1.5
 # There is a valley between two clusters if the log density of the rows between them is lower than
-# the log density of the rows of each cluster by more than this, in nats. See the method
+# the log density of the rows of each cluster by more than this number of nats, see
 # `Assignments.valley_depths`.
 _MIN_VALLEY_DEPTH = 0.1
 
@@ -61,10 +61,9 @@ def choose_clusters(
       assignments ``valley_assignments`` have the log densities of the rows; None if the density
       has no valleys.
 
-    To fewer clusters than the suggested number, the least distinct clusters are joined first.
+    Below the suggested number of clusters, the least distinct clusters are joined first.
     """
     n_with_rows = int(np.count_nonzero(~assignments.is_vacant))
-    n_by_valley = 0
     if n_with_rows == 1:
         return replace(join_components(assignments), reason="no other component has rows")
     if evidence.rows_per_statistic < 1.0:
@@ -78,9 +77,9 @@ def choose_clusters(
         # Each join reduces the number of clusters by one.
         n_by_valley = valleys.proportions.size - n_clusters
         distinctness = Distinctness(assignments, evidence, None, valleys.clusters)
-        by_distinctness = join_components(distinctness, is_relative=False)
+        joins_by_distinctness = join_components(distinctness, is_relative=False)
         # Make the same joins again, so that the heights of the hierarchy are losses of entropy.
-        entropy_joins = make_hierarchy(assignments, by_distinctness.linkage)
+        entropy_joins = make_hierarchy(assignments, joins_by_distinctness.linkage)
         # The reasons for one cluster, for several clusters of joined components, and for no joins.
         reasons = (
             "no valley separates the components",
@@ -88,6 +87,7 @@ def choose_clusters(
             "valleys separate all components",
         )
     else:
+        n_by_valley = 0
         entropy_joins = join_components(assignments)
         n_clusters = entropy_joins.count_clusters_at_share(LOSS_SHARE_OF_ONE_MODE)
         if valley_assignments is not None:
@@ -99,11 +99,11 @@ def choose_clusters(
             "no components overlap enough to be joined",
         )
     reason = reasons[0 if n_clusters == 1 else 1 if n_clusters < n_with_rows else 2]
-    chosen = replace(entropy_joins, n_suggested=n_clusters, n_by_valley=n_by_valley, reason=reason)
+    result = replace(entropy_joins, n_suggested=n_clusters, n_by_valley=n_by_valley, reason=reason)
     if n_clusters == 1:
-        return chosen
-    # Keep the joins down to the suggested number, and continue with joins by distinctness. Heights
-    # of the hierarchy are cumulative losses.
+        return result
+    # Keep the joins down to the suggested number, and continue with joins by distinctness, as if
+    # all components were in one suggested cluster. Heights of a hierarchy are cumulative losses.
     n_kept = entropy_joins.n_components - n_clusters
     one_cluster = np.zeros(entropy_joins.n_components, int)
     distinctness = Distinctness(assignments, evidence, valleys, one_cluster)
@@ -113,22 +113,22 @@ def choose_clusters(
     joins.linkage[:, 2] = losses.cumsum()
     shares = np.append(entropy_joins.shares[:n_kept], joins.shares[n_kept:])
     return replace(
-        chosen, linkage=joins.linkage, shares=shares, masses=joins.masses, n_by_entropy=n_kept
+        result, linkage=joins.linkage, shares=shares, masses=joins.masses, n_by_entropy=n_kept
     )
 
 
 def _count_until_valley(joins: Joins, assignments: Assignments, n_clusters: int) -> int:
     """Continue the joins from ``n_clusters`` clusters on; return the number of clusters at the end.
 
-    The joins end before the first join of two clusters that are apart: those with a valley of the
-    density between them, and those whose join loses less than the share LOSS_SHARE_WITHOUT_VALLEY
-    of the largest possible loss of entropy.
+    The joins end before the first join of two clusters that are apart. Two clusters are apart if
+    the density has a valley between them, or if their join loses less than the share
+    LOSS_SHARE_WITHOUT_VALLEY of the largest possible loss of entropy.
     """
     have_valley = assignments.valley_depths(joins) > _MIN_VALLEY_DEPTH
     are_apart = have_valley | (joins.shares < LOSS_SHARE_WITHOUT_VALLEY)
-    # Count the further joins up to the first True. The appended True follows the last join.
-    are_further_apart = are_apart[joins.n_components - n_clusters :]
-    return n_clusters - int(np.argmax(np.append(are_further_apart, True)))
+    # Count the further joins before the first True. The appended True follows the last join.
+    are_apart = are_apart[joins.n_components - n_clusters :]
+    return n_clusters - int(np.argmax(np.append(are_apart, True)))
 
 
 def choose_by_elbow(assignments: Assignments, evidence: Evidence, reason: str) -> Joins:
@@ -140,25 +140,25 @@ def choose_by_elbow(assignments: Assignments, evidence: Evidence, reason: str) -
 
     An elbow counts only if two more conditions hold.
 
-    - A small cluster that is joined to a large one loses little evidence per row, however distinct
-      it is. Normal clusters at a small distance lose evidence in proportion to
-      ``m_a m_b / (m_a + m_b)``, where m are their shares of the rows. If this number is the weight
-      of a join, in place of the number of rows, the losses per weight are at least
-      _MIN_BALANCED_SLOPE_RATIO times as large after the elbow as before it.
-    - Separated clusters may have an elbow, too, because a union of more clusters is wide in more
-      directions, and because a few rows that are far from all others make each union wide. So one
-      of the last two joins before the elbow unites clusters that overlap: it loses at least the
-      share LOSS_SHARE_BEFORE_ELBOW of the largest possible loss of entropy.
+    - The losses per weight of a join are at least _MIN_BALANCED_SLOPE_RATIO times as large after
+      the elbow as before it, if the weight is ``m_a m_b / (m_a + m_b)`` in place of the number of
+      rows. Here m are the shares of the rows in the two clusters. The reason is that a small
+      cluster that is joined to a large one loses little evidence per row, however distinct it is:
+      normal clusters at a small distance lose evidence in proportion to this weight.
+    - One of the last two joins before the elbow unites clusters that overlap: it loses at least the
+      share LOSS_SHARE_BEFORE_ELBOW of the largest possible loss of entropy. The reason is that
+      separated clusters may have an elbow, too, because a union of more clusters is wide in more
+      directions, and because a few rows that are far from all others make each union wide.
     """
     joins = join_components(evidence, is_relative=False)
     n_joins = joins.elbow(n_after=1, max_ratio=1.0 / _MIN_EVIDENCE_SLOPE_RATIO)
     if n_joins:
-        # Find the shares of rows of the two clusters of each join.
+        # (K - 1,) each: the shares of the rows in the two clusters of each join.
         pairs = joins.linkage[:, :2].astype(int)
         share_a, share_b = append_unions(evidence.proportions, pairs)[pairs.T]
         # A union of components without rows may have the mass 0.
-        balanced = share_a * share_b / np.maximum(joins.masses, np.finfo(np.float64).tiny)
-        slope_before, slope_after = joins.compute_slopes(n_joins, balanced)
+        masses = np.maximum(joins.masses, np.finfo(np.float64).tiny)
+        slope_before, slope_after = joins.compute_slopes(n_joins, share_a * share_b / masses)
         is_steeper = slope_after >= _MIN_BALANCED_SLOPE_RATIO * slope_before
         overlap_shares = make_hierarchy(assignments, pairs).shares[: joins.n_vacant + n_joins]
         is_elbow = is_steeper and overlap_shares[-2:].max() >= LOSS_SHARE_BEFORE_ELBOW

@@ -2,10 +2,10 @@
 
     Lambda ~ Wishart(nu_0, W_0),      mu_k | Lambda ~ N(m_0, (kappa_0 Lambda)^-1)
 
-so that q(Lambda) is a Wishart distribution that depends on all rows, and the joint evidence is not
-a sum over components, see doc/guide/memoized_dpgmm.md. A merge of two components increases the
-scatter of rows about the means of their components. The gain of a merge includes the change of the
-Wishart's log-normaliser that this scatter causes.
+so that q(Lambda) is a Wishart distribution that depends on all rows, and the evidence of all rows
+is not a sum over components, see doc/guide/memoized_dpgmm.md. A merge of two components increases
+the scatter of rows about the means of their components. The gain of a merge includes the change of
+the Wishart's log-normaliser that this scatter causes.
 """
 
 from dataclasses import dataclass
@@ -64,18 +64,17 @@ class TiedGaussian(FullGaussian):
         separate, prior = NormalWishart.to_standard(lam), NormalWishart.to_standard(self.prior)
         nu, scale = shared_wishart["degrees_of_freedom"], shared_wishart["scale_inverse"]
         kappa, kappa_prior = separate["mean_precision"], prior["mean_precision"]
-        # Terms of the means and of the shared covariance are added to the gains one by one.
         gain = 0.5 * self.n_features * np.log(kappa[a] * kappa[b] / kappa_prior)
         log_det_before = np.linalg.slogdet(scale)[1]
-        for piece in pieces(a.size, max(1, _ENTRIES_AT_ONCE // scale.size)):
-            first, second = a[piece], b[piece]
+        for chunk in pieces(a.size, max(1, _ENTRIES_AT_ONCE // scale.size)):
+            first, second = a[chunk], b[chunk]
             merged = NormalWishart.to_standard(self.natural_parameters(sums[first] + sums[second]))
-            # Compute the matrix that the merge adds to the inverse scale of the shared covariance.
+            # Compute the scatter, which the merge adds to the inverse scale of the Wishart.
             scatter = merged["scale_inverse"] + prior["scale_inverse"]
             scatter -= separate["scale_inverse"][first] + separate["scale_inverse"][second]
             log_det_after = np.linalg.slogdet(scale + scatter)[1]
-            gain[piece] -= 0.5 * nu * (log_det_after - log_det_before)
-            gain[piece] -= 0.5 * self.n_features * np.log(merged["mean_precision"])
+            gain[chunk] -= 0.5 * nu * (log_det_after - log_det_before)
+            gain[chunk] -= 0.5 * self.n_features * np.log(merged["mean_precision"])
         return gain
 
     def moments(self, lam: Array) -> tuple[Array, Array]:

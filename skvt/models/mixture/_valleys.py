@@ -1,13 +1,14 @@
 """Tests of whether rows have a valley of density between two Gaussian components.
 
 The fitted density has valleys between components even where several components cover one cluster,
-such as a uniform cloud or a curved band. Whether the rows have a valley is therefore tested. Rows
-of two components that touch are projected onto the direction that separates the components best,
-and counted in windows between the two means. There is a valley if a window has fewer rows than a
-window at the lower of the two peaks, by more than chance explains. This test misses shallow valleys
-between normal clusters unless there are many rows. If rows do not contradict that clusters are
-mixtures of Gaussians, valleys of the fitted density are therefore accepted, too. See
-doc/guide/clusters.md.
+such as a uniform cloud or a curved band. The rows are therefore tested for a valley. Rows of two
+components that touch are projected onto the direction that separates the components best, and
+counted in windows between the two means. There is a valley if a window has fewer rows than a window
+at the lower of the two peaks, by more than chance explains.
+
+This test misses shallow valleys between normal clusters unless there are many rows. Valleys of the
+fitted density are therefore accepted, too, in clusters that may be mixtures of Gaussians, because
+their rows do not contradict it. :func:`find_valleys` makes all tests. See doc/guide/clusters.md.
 """
 
 from collections.abc import Callable
@@ -25,41 +26,43 @@ from skvt.typing import Array, IndexArray
 # Maximum number of columns in which valleys are tested. In more columns, nearly every component is
 # a separate peak of the density.
 _MAX_COLUMNS = 3
-# Two components hardly overlap if joining them loses less than the share _OVERLAP_LOSS_SHARE of the
-# largest possible loss of entropy. Such components are taken as apart, without a count of rows, in
-# two cases: if the log densities at their means differ by more than _CLEAR_LOG_RATIO nats, or if
-# their means are less than _MAX_CROSSING_DISTANCE standard deviations apart, so that they cross or
-# one lies within the other. Two clusters are compared at their peaks if the lower peak is more than
-# _CLEAR_LOG_RATIO nats above the density of the connection, see `Valleys`.
+# Two components hardly overlap if joining them loses less than this share of the largest possible
+# loss of entropy.
 _OVERLAP_LOSS_SHARE = 0.1
-_CLEAR_LOG_RATIO = 1.0
+# Components that hardly overlap are taken as apart, without a count of rows, in two cases. In the
+# first, the log densities at their means differ by more than _CLEAR_LOG_RATIO nats. In the second,
+# their means are less than _MAX_CROSSING_DISTANCE standard deviations apart, so that they cross or
+# one lies within the other.
 _MAX_CROSSING_DISTANCE = 2.0
-# Value of the test for two components that are taken as apart, and the largest value for others, in
-# standard errors.
+# Two clusters are also compared at their peaks, see `Valleys`, if the lower peak is more than
+# _CLEAR_LOG_RATIO nats above the log density of their connection.
+_CLEAR_LOG_RATIO = 1.0
+# Value of the test, in standard errors, for two components that are taken as apart. It is also the
+# largest value for other components that touch.
 _TEST_IF_APART = 50.0
 # Value of the test for two clusters without components that touch.
 _TEST_IF_NOT_TOUCHING = 100.0
-# Positions on the path from one mean (0) to another (1), without the ends, (15, 1, 1). Two
-# components touch if at none of these points the density of a third component exceeds the sum of
-# their densities.
+# (15, 1, 1): positions on the path from one mean, at 0, to another, at 1, without the ends. Two
+# components touch unless the density of a third component exceeds the sum of their densities at one
+# of these positions.
 _PATH = np.linspace(0.0, 1.0, 17)[1:-1, None, None]
 # Minimum number of components with which each is compared: the most probable ones at its mean.
 _MIN_NEIGHBOURS = 24
-# Centres of windows in which rows are counted, and the step from one centre to the next. The means
+# Step from one centre to the next, and centres, of the windows in which rows are counted. The means
 # of the two components are at 0 and 1. _INNER_CENTRES are the indices of the centres from 0 to 1.
 _WINDOW_STEP = 0.05
 _CENTRES = np.arange(-10, 31) * _WINDOW_STEP
 _INNER_CENTRES = np.arange(10, 31)
-# Width of a window, and widths in windows of the stretches in which a valley may lie.
+# Width of a window, and numbers of windows in a stretch, in which a valley may lie.
 _WINDOW_WIDTH = 4 * _WINDOW_STEP
 _STRETCH_WIDTHS = (1, 2, 3)
-# Rows and draws from the fit are compared by the spread of their log densities. Rows have Gaussian
-# clusters if their spread is not smaller by _MIN_SPREAD_DIFFERENCE standard errors, a test at the
-# 10 % level. _N_DRAWS is the number of draws.
+# Rows contradict Gaussian clusters if their log densities have a smaller spread than those of draws
+# from the fit, by at least this number of standard errors. This is a test at the 10 % level.
 _MIN_SPREAD_DIFFERENCE = 1.28
+# Number of draws from the fit.
 _N_DRAWS = 10_000
-# Two components of Gaussian clusters are separated if the valley of the rows that the fit expects
-# between them is at least this many standard errors deep.
+# Two components of Gaussian clusters are separated if the expected numbers of rows between them,
+# under the fit, have a valley of at least this many standard errors.
 _MIN_EXPECTED_TEST = 0.8
 # Positions at which the expected numbers of rows are computed.
 _POSITIONS = np.linspace(_CENTRES[0] - _WINDOW_WIDTH, _CENTRES[-1] + _WINDOW_WIDTH, 600)
@@ -78,10 +81,10 @@ class Valleys(JoinCriterion):
     noise has been joined with one of these clusters, it must not connect this cluster with the
     others. Two clusters are therefore also compared at their peaks. ``peaks`` (K,) is the log
     density of a cluster's densest component at its mean, and ``peak_counts`` (K,) is the number of
-    this component's rows. ``connection_levels`` (K, K) is the log density of the connection of two
-    clusters. For two components without a valley between them, it is the lower of their peaks. For
+    this component's rows. ``connection_levels`` (K, K) is the log density at which two clusters are
+    connected. For two components without a valley between them, it is the lower of their peaks. For
     clusters, it is the maximum over such pairs of components, or -inf if there are none. The test
-    compares the number of rows of the cluster with the lower peak with the number at this level.
+    compares the rows at the lower of the two peaks with the rows that are expected at this level.
     """
 
     sign = -1.0
@@ -111,15 +114,15 @@ class Valleys(JoinCriterion):
         joined_valleys = self.copy()
         indices = list(range(self.proportions.size))
         losses = np.empty(len(pairs))
-        for step, pair in enumerate(pairs[:, :2].astype(int)):
-            a, b = sorted(indices[number] for number in pair)
+        for step, numbers in enumerate(pairs[:, :2].astype(int)):
+            a, b = sorted(indices[number] for number in numbers)
             losses[step] = joined_valleys.losses(a, np.array([b]))[0]
             joined_valleys.join(a, b)
             indices.append(a)
         return losses
 
     def losses(self, a: int | IndexArray, b: IndexArray) -> Array:
-        """Return the tests of the valleys between a and each of b, or pair by pair."""
+        """Return the tests of the valleys between a and each of b, see `JoinCriterion`."""
         tests = np.full(b.size, _TEST_IF_NOT_TOUCHING)
         saddle_densities, levels = self.saddle_densities[a, b], self.connection_levels[a, b]
         are_touching = saddle_densities > 0.0
@@ -127,7 +130,8 @@ class Valleys(JoinCriterion):
         # Compare the clusters at their peaks. ``lower`` are the clusters with the lower peaks.
         lower = np.where(self.peaks[a] < self.peaks[b], a, b)
         depths = np.where(levels > -np.inf, self.peaks[lower] - levels, 0.0)
-        # This is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2) of n rows, as in `measure_valley`.
+        # With n rows at the lower peak, this is 2 (sqrt(n) - sqrt(n exp(-depth))) / sqrt(2), as in
+        # `measure_valley`.
         peak_tests = np.sqrt(2.0 * self.peak_counts[lower]) * -np.expm1(-0.5 * depths)
         peak_tests = np.minimum(peak_tests, _TEST_IF_APART)
         return np.where(depths > _CLEAR_LOG_RATIO, np.maximum(tests, peak_tests), tests)
@@ -151,8 +155,8 @@ def find_valleys(
     """Test the valleys between Gaussian components by rows X (n, D) of ``weights`` (n,).
 
     ``lam`` (K, E) are the natural parameters of the components. The result is None if components
-    are not Gaussian, or have too many columns. Missing values are filled with the mean of the row's
-    most probable component.
+    are not Gaussian, or have more than `_MAX_COLUMNS` columns. Missing values are filled with the
+    mean of the row's most probable component.
     """
     lam = component.with_shared_globals(lam)
     gaussians = component.gaussians(lam) if component.n_features <= _MAX_COLUMNS else None
@@ -183,13 +187,13 @@ def find_valleys(
             peaks_differ = abs(peaks[a] - peaks[b]) > _CLEAR_LOG_RATIO
             if loss >= _OVERLAP_LOSS_SHARE or not (is_crossing or peaks_differ):
                 rows = np.concatenate([rows_of_component[a], rows_of_component[b]])
-                # The projections of the two means get the positions 0 and 1.
+                # Project the rows so that the two means have the positions 0 and 1.
                 length = max(half_squared_distance, np.finfo(float).tiny)
                 positions = (X[rows] - means[a]) @ direction / length
                 test = measure_valley(positions, weights[rows])
                 tests[a, b] = tests[b, a] = min(test, _TEST_IF_APART)
-    # Weight the tests by the densities at the saddles. The exponents are limited, so that weights
-    # of components that touch stay positive.
+    # Weight the tests by the densities at the saddles, relative to the highest one. The logarithms
+    # are limited, so that weights of components that touch stay positive.
     highest_saddle = max(float(saddles.max()), np.finfo(float).min)
     log_weights = np.maximum(saddles - highest_saddle, 0.5 * np.log(np.finfo(float).tiny))
     are_touching = saddles > -np.inf
@@ -205,7 +209,7 @@ def find_valleys(
         # Scale the expected test, so that it is significant from `_MIN_EXPECTED_TEST` on.
         scaled_test = expected_test / _MIN_EXPECTED_TEST * SIGNIFICANT_VALLEY
         tests[a, b] = tests[b, a] = max(tests[a, b], scaled_test)
-    # The result keeps the tests of the rows, but suggests clusters by the raised tests.
+    # The result has the tests of the rows, but its suggested clusters follow the raised tests.
     valleys.clusters = separate_by_valleys(Valleys(assignments, densities, tests, peaks, n_rows))
     return valleys
 
@@ -225,21 +229,23 @@ def _find_gaussian_clusters(
     """Return whether the cluster of each component may be a mixture of Gaussians, (K,).
 
     ``clusters`` (K,) are the clusters of the components. The result is False where the rows X
-    contradict such a mixture. If Gaussians tile a cluster of another shape, such as a uniform cloud
-    or a curved band, its rows have no tails, so that their log densities have a smaller spread than
-    the log densities of ``draws`` from the fit. Before the spread is measured, the mean over draws
-    with the same most probable component is subtracted from each log density. The spread is
-    compared in all rows, and in the rows of each cluster. In D Gaussian columns, the kurtosis of
-    the log density is 3 + 12 / D, so that the log of its standard deviation in n rows has the
-    standard error ``sqrt((1 + 6 / D) / (2 n))``.
+    contradict such a mixture. If several Gaussians cover a cluster of another shape, such as a
+    uniform cloud or a curved band, its rows have no tails, so that their log densities have a
+    smaller spread than the log densities of ``draws`` from the fit. The spread is compared in all
+    rows, and in the rows of each cluster.
+
+    Before the spread is measured, the mean over draws with the same most probable component is
+    subtracted from each log density. In D Gaussian columns, the kurtosis of the log density is
+    3 + 12 / D, so that the log of its standard deviation in n rows has the standard error
+    ``sqrt((1 + 6 / D) / (2 n))``.
     """
     K, D = clusters.size, X.shape[1]
-    # Each of these four lists has an array for the draws, followed by an array for the rows.
+    # Each of the next four lists has an array for the draws, followed by an array for the rows.
     log_joints = [compute_log_joint(draws), compute_log_joint(X)]
-    labels = [log_joint_of_points.argmax(axis=1) for log_joint_of_points in log_joints]
-    log_densities = [logsumexp(log_joint_of_points, axis=1) for log_joint_of_points in log_joints]
+    labels = [log_joint.argmax(axis=1) for log_joint in log_joints]
+    log_densities = [logsumexp(log_joint, axis=1) for log_joint in log_joints]
     weights_of_points = [np.ones(_N_DRAWS), weights]
-    # The mean log density of the draws of each component.
+    # (K,): mean log density of the draws of each component.
     counts = np.maximum(np.bincount(labels[0], minlength=K), 1)
     mean_log_densities = np.bincount(labels[0], log_densities[0], K) / counts
 
@@ -269,8 +275,7 @@ def _find_gaussian_clusters(
 def _test_expected_rows(means: Array, covariances: Array, counts: Array) -> float:
     """Return the test of the valley between two Gaussians for the expected numbers of rows.
 
-    ``means`` (2, D), ``covariances`` (2, D, D) and ``counts`` (2,), the numbers of rows, are those
-    of the two.
+    The Gaussians have ``means`` (2, D), ``covariances`` (2, D, D) and ``counts`` (2,) of rows.
     """
     mean_difference = means[1] - means[0]
     direction = np.linalg.solve(covariances[0] + covariances[1], mean_difference)
@@ -288,8 +293,8 @@ def _find_saddles(
     """Return log densities at the saddles between components (K, K), and at peaks (K,).
 
     The peaks are the log densities of each component at its mean. Saddles are -inf where components
-    do not touch. All peaks and saddles of two Gaussians lie on the curve of points at which the
-    gradients of the two have opposite directions [Ray05 eq. 4]. The saddle is approximated by the
+    do not touch. All peaks and saddles of two Gaussians lie on a curve between their means, on
+    which their gradients have opposite directions [Ray05 eq. 4]. The saddle is approximated by the
     point of lowest density on this curve.
     """
     K = len(means)
@@ -315,9 +320,9 @@ def _find_saddles(
         log_components = log_components.reshape(*log_mixture.shape, K)
         # Compare the sum of the densities of the two components with each third component.
         curves = np.arange(others.size)
-        log_pair = np.logaddexp(log_components[..., a], log_components[:, curves, others])
+        log_sum = np.logaddexp(log_components[..., a], log_components[:, curves, others])
         log_components[..., a] = log_components[:, curves, others] = -np.inf
-        are_touching = (log_pair >= log_components.max(axis=2)).all(axis=0)
+        are_touching = (log_sum >= log_components.max(axis=2)).all(axis=0)
         saddles[a, others] = np.where(are_touching, log_mixture.min(axis=0), -np.inf)
     # Make the matrix symmetric.
     return np.maximum(saddles, saddles.T), peaks
@@ -348,8 +353,8 @@ def measure_valley(positions: Array, weights: Array) -> float:
     right_peaks = np.maximum.accumulate(window_sums[::-1])[::-1]
     largest_test = 0.0
     for m in _STRETCH_WIDTHS:
-        # Only windows that do not overlap the stretch can be its peaks. This is their minimum
-        # distance from the centre of the stretch in steps.
+        # Peaks are windows that do not overlap the stretch. This is the minimum number of steps
+        # from their centre to the centre of the stretch.
         distance = round((m + 1) * _WINDOW_WIDTH / 2.0 / _WINDOW_STEP)
         left_peak = left_peaks[np.maximum(_INNER_CENTRES - distance, 0)]
         right_peak = right_peaks[np.minimum(_INNER_CENTRES + distance, window_sums.size - 1)]

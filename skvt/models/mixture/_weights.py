@@ -60,8 +60,7 @@ class StickBreaking:
         return self.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
-        # Name this class, because the subclass `SeparateSticks` overrides the method by one that
-        # takes pairs in place of counts.
+        # Call the method of this class. `SeparateSticks` overrides it by one that takes pairs.
         lam = StickBreaking.natural_parameters(self, counts)
         return _compute_log_evidence(Beta, lam, self.prior())
 
@@ -93,7 +92,7 @@ class SeparateSticks(StickBreaking):
 class SymmetricDirichlet:
     """``w ~ Dir(alpha / K)`` of K components, a finite approximation of a Dirichlet process.
 
-    There may be fewer counts than components. Components without a count have no rows.
+    There may be fewer counts than components. The last components then have no rows.
     """
 
     # The sum alpha of the parameters of the Dirichlet.
@@ -196,11 +195,10 @@ class KnownWeights:
         Entry k is the component whose count gets weight k.
         """
         by_weight = np.argsort(-self.weights, kind="stable")
-        # Components by descending count; of components with tied counts, the one that has the
-        # larger weight now is first.
+        # Components by descending count, and by descending weight if counts are tied.
         by_count = by_weight[_order_by_count(counts[by_weight])]
-        # Give the largest weight to the first component, and so on. Components that get equal
-        # weights form a group, in which they are sorted by number.
+        # The largest weight goes to the first of these components, and so on. Components that get
+        # equal weights form a group, in which they are sorted by number.
         _, group = np.unique(-self.weights, return_inverse=True)
         order = np.empty_like(by_count)
         order[np.argsort(group, kind="stable")] = by_count[np.lexsort((by_count, np.sort(group)))]

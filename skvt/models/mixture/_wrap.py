@@ -18,10 +18,10 @@ class WrapperMixin:
     """Methods of a :class:`Product` whose first block describes values, such as logarithms.
 
     The method `_convert_rows` converts rows of the data to rows that begin with the values. A
-    second block may describe indicators of values, the volume element (Jacobian determinant) of
-    logarithms, or random scales. Missing values are predicted by the first block and converted to
-    the units of the data. The arguments ``lam`` of methods are natural parameters of q of K
-    components. :class:`skvt.contracts.Component` documents the methods without docstrings.
+    second block may describe indicators of values, the Jacobian determinant of logarithms, or
+    random scales. The first block predicts missing values, which are converted to the units of the
+    data. The arguments ``lam`` of methods are natural parameters of q of K components.
+    :class:`skvt.contracts.Component` documents the methods without docstrings.
     """
 
     # The class that inherits from this mixin and from Product defines these attributes.
@@ -37,7 +37,7 @@ class WrapperMixin:
         return self.blocks[0].component
 
     def _extract_values(self, X: Any) -> Any:
-        """Return the values in rows X of the data, that is, the columns of the first block."""
+        """Convert rows X of the data, and return the columns of the first block."""
         return self._convert_rows(X)[:, : self.value_component.n_features]
 
     def _convert_to_data_units(self, X: Array, values: Array, *others: Array) -> Array:
@@ -81,7 +81,7 @@ class WrapperMixin:
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         values_lam, *others = self.family.split(lam)
         draws = self.value_component.sample(values_lam, n_rows, rng)
-        # Rows without any known value, so that all values of the result are draws.
+        # All values of the result are draws, because no value of these rows is known.
         rows_of_nan = np.full((n_rows, self.n_features), np.nan)
         return self._convert_draws(rows_of_nan, draws, rng, *others).astype(self.dtype)
 
