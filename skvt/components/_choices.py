@@ -78,7 +78,7 @@ class ShortFit(NamedTuple):
 
     # Bound in nats per row.
     bound: float
-    # Statistics of the rows and terms of the bound, as memoized inference keeps them. Its
+    # Statistics of the rows and terms of the bound, as memoized inference keeps them. The field
     # ``entropy`` (K,) has a term for each component that is left after merges.
     memo: Memo
     # The model with learned priors.

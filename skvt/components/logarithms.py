@@ -57,8 +57,8 @@ def find_log_columns(X, weights, named=None):
     has values that are not positive.
 
     The least value of a column is a positive number. Smaller values of later rows are raised to it,
-    so that all logarithms are finite. Its logarithm is as far below the smallest logarithm in a
-    sample as the smallest logarithm is below the mean.
+    so that all logarithms are finite. The logarithm of the least value is as far below the smallest
+    logarithm in a sample as the smallest logarithm is below the mean.
     """
     (n_without_log,) = sums_of_rows(X, weights, _count_without_log)
     lacks_logs = n_without_log > 0.0

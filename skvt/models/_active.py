@@ -14,8 +14,8 @@ def count_active(masses: Array, dtype: DTypeLike) -> int:
     """Return the number of components whose mass is at least ACTIVE_SHARE of the total mass.
 
     ``masses`` (K,) are the expected numbers of rows of the components of a mixture, or the expected
-    counts of the components of a factorisation. They were computed in the precision ``dtype``: a
-    mass that falls short of the limit only by rounding errors of this precision is large enough.
+    counts of the components of a factorisation. Masses are computed in the precision ``dtype``: a
+    mass that is below the limit only by rounding errors of this precision is large enough.
     """
     total = masses.sum()
     return int(np.sum(~exceeds(ACTIVE_SHARE * total, masses, dtype=dtype))) if total > 0.0 else 0

@@ -159,7 +159,7 @@ class GaussianLearner(Ascent):
         """Return all parameters as the vector x, including parameters that are not learned.
 
         The entries of x are the mean, log kappa, log(nu - lower limit) and the Cholesky factor of
-        W^-1 with its diagonal in logarithms. They have no limits, as an ascent requires.
+        W^-1 with its diagonal in logarithms. The entries have no limits, as an ascent requires.
         """
         m, kappa, nu, inverse_scale = prior
         log_excess = np.log(nu - get_min_freedom(inverse_scale))

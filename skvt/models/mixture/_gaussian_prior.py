@@ -352,8 +352,8 @@ def _addition_for_least_variance(moment: Array) -> Array:
     The addition raises the variance in each direction to at least a millionth of the columns'
     variances. Without it, one component for all rows could have a higher bound than the true
     components: in a direction in which no row varies, the posterior of a component's variance
-    approaches 0 as the number of its rows grows. Its evidence then grows faster than in proportion
-    to this number, whatever the positions of the rows in other directions.
+    approaches 0 as the number of its rows grows. The evidence of the component then grows faster
+    than in proportion to this number, whatever the positions of the rows in other directions.
 
     ``moment`` is the covariance (D, D) of the data or the variances (D,) of the columns. The result
     is an upper triangle (D (D + 1) / 2,), row by row, or a vector (D,). It is 0 in the usual case,

@@ -136,7 +136,7 @@ class GivenColumns:
     def combination(self, X: Any) -> Array:
         """Return a number, (n,), that identifies each row's combination of levels.
 
-        Its digits in a mixed radix are the levels of the given categories.
+        The digits of the number, in a mixed radix, are the levels of the given categories.
         """
         X, number = dense_rows(X), np.zeros(X.shape[0])
         for g, size in enumerate(self.sizes):

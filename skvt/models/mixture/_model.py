@@ -369,7 +369,7 @@ class Mixture(ConjugateModel):
     def resized(
         self, n_components: int, *, learns_priors: bool = False, init_params: str = "k-means++"
     ) -> Self:
-        """Return the model with ``n_components`` initial components found by ``init_params``.
+        """Return the model with ``n_components`` initial components by the method ``init_params``.
 
         If ``learns_priors`` is False, the priors stay as they are, because moves compare components
         under the priors that have been learned so far.
@@ -389,7 +389,7 @@ class Mixture(ConjugateModel):
         return replace(self, weights=other.weights, component=other.component)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Return statistics of K components found on a sample, scaled to all rows."""
+        """Return statistics of K components of a sample of rows, scaled to all rows."""
         if self.start is not None:
             return RunningStats(self._pad_components(self.start.arrays))
         rows = np.arange(data.n_rows)
@@ -556,7 +556,8 @@ def _compute_expectation(stats: Stats, weights: Weights, component: Component) -
 def _split_into_tasks(n_rows: int) -> list[slice]:
     """Return the slices of rows of parallel tasks, at most `MAX_TASKS`, each of whole chunks.
 
-    They depend on the number of rows alone, so that sums do not depend on the number of threads.
+    The slices depend on the number of rows alone, so that sums do not depend on the number of
+    threads.
     """
     n_chunks = -(-n_rows // ROWS_PER_CHUNK)
     return pieces(n_rows, max(-(-n_chunks // MAX_TASKS) * ROWS_PER_CHUNK, 1))

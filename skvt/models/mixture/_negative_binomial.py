@@ -405,7 +405,7 @@ class NegativeBinomial(ExposureColumns):
 
     def _draw_rows(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
         """Draw a row of one component for each exposure, and append the column of exposures."""
-        # Each row has its own draws of sizes and rates. Given these, its mean counts are gamma.
+        # Draw sizes and rates for each row. Given sizes and rates, mean counts are gamma variates.
         size, rate = self.family.sample(np.broadcast_to(lam, (exposures.size, *lam.shape)), rng)
         means = exposures[:, None] * rate * rng.standard_gamma(size) / size
         draws = rng.poisson(np.minimum(means, _MAX_DRAWN_MEAN)).astype(self.dtype)

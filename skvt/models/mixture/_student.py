@@ -31,8 +31,8 @@ is
     max_nu N [nu / 2 log(nu / 2) - log Gamma(nu / 2)] + nu / 2 L.
 
 This maximum serves as the log-normaliser of an exponential family with the natural parameters
-(N, L), see :class:`DegreesOfFreedom`. Its gradient serves as the expected statistics, because the
-energy of a row is linear in the gradient.
+(N, L), see :class:`DegreesOfFreedom`. The gradient of the maximum serves as the expected
+statistics, because the energy of a row is linear in it.
 """
 
 from dataclasses import dataclass, replace

@@ -27,8 +27,8 @@ from skvt.typing import Array, IndexArray
 LOG_2PI = np.log(2.0 * np.pi)
 # Maximum number of natural parameters that predictive densities and merges hold at a time.
 _ENTRIES_AT_ONCE = 2**20
-# Maximum number of components that are fitted to one row each at a time. It is also the minimum
-# number of rows whose features are summed at a time.
+# Maximum number of components, each fitted to one row, that are computed at a time. It is also the
+# minimum number of rows whose features are summed at a time.
 _FITTED_AT_ONCE = 512
 # Maximum number of entries of the table of these components.
 _TABLE_ENTRIES_AT_ONCE = 2**18

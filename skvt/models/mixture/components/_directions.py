@@ -85,8 +85,8 @@ def project_to_least_normal(X: Array, weights: Array, n_directions: int) -> Arra
 
     If the components of a Gaussian mixture have the same covariance, rows are normal along each
     direction in which the means of the components agree. Directions whose kurtosis differs from 3
-    therefore separate components. They are found by fixed-point steps on whitened rows, which start
-    at the columns of most extreme kurtosis.
+    therefore separate components. Fixed-point steps on whitened rows find such directions. The
+    steps start at the columns of most extreme kurtosis.
     """
     X, variances, basis = _standardise_and_decompose(X, weights)
     is_kept = variances > _MIN_EIGENVALUE * variances[-1]

@@ -384,8 +384,8 @@ def full_features(X: Array, added: Array | None, *, with_linear: bool) -> Array:
     """
     features = compute_outer_features(X, with_linear=with_linear)
     if added is not None:
-        # The features are in Fortran order, so that the rows of the transpose are contiguous. Its
-        # first row is 0 in rows of the data without values, to which nothing is added.
+        # The features are in Fortran order, so that the rows of the transpose are contiguous. The
+        # first feature is 0 in rows without values, to which nothing is added.
         transposed = features.T
         transposed[-added.size :] += added[:, None] * transposed[0]
     return features
