@@ -1,5 +1,7 @@
 """The choice of columns whose logarithms are modelled by Gaussians.
 
+Descriptions of Gaussian columns call :func:`find_log_columns`.
+
 For each column, mixtures of one to three Gaussians are fitted to the values and to their
 logarithms, with a Dirichlet process as the prior of weights. A fit starts from the division of the
 sorted values into intervals that has the highest evidence. Many columns are fitted at a time. By

@@ -1,5 +1,7 @@
 """Tests whether the values of a column are counts, or are spread evenly over a range.
 
+The audit of a table calls :func:`prefer_counts` and :func:`are_evenly_spread`.
+
 Mixtures of one to three distributions are fitted to whole numbers by EM: negative binomials,
 Gaussians and log-normals. A Gaussian or log-normal gives a whole number x the probability of the
 interval from x - 1/2 to x + 1/2, so that its likelihood is comparable with the likelihood of

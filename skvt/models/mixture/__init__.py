@@ -1,4 +1,4 @@
-"""Mixtures of any component, with any weights."""
+"""Mixtures of any component, with any weights: the model, its components, and its clusters."""
 
 from skvt.models.mixture._background import BackgroundMixture
 from skvt.models.mixture._distinctness import Evidence

@@ -1,10 +1,11 @@
 """Probability and draws of a Student t within a box, for values that are known by intervals only.
 
-A row has J latent values, and the box is the product of their intervals. The sequential method of
-[Genz92] draws the columns in turn, by the Cholesky factor of the shape matrix. Each value is drawn
-within its interval given the values of the preceding columns. The product of the probabilities of
-these intervals is an unbiased estimate of the probability of the box, and it is the weight of the
-draw. The S draws of a row come from S points of a Sobol sequence.
+Components with ordinal columns call :func:`sample_box`. A row has J latent values, and the box is
+the product of their intervals. The sequential method of [Genz92] draws the columns in turn, by the
+Cholesky factor of the shape matrix. Each value is drawn within its interval given the values of the
+preceding columns. The product of the probabilities of these intervals is an unbiased estimate of
+the probability of the box, and it is the weight of the draw. The S draws of a row come from S
+points of a Sobol sequence.
 """
 
 from typing import NamedTuple

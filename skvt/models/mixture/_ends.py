@@ -1,7 +1,7 @@
 """Initial components: small clusters that differ from all other rows in few of many columns.
 
-:func:`find_clusters_at_ends` is used for components that may share their distribution in some
-columns.
+:mod:`skvt.models.mixture._seeds` calls :func:`find_clusters_at_ends` for components that may share
+their distribution in some columns.
 """
 
 from typing import Any, NamedTuple

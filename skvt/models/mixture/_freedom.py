@@ -2,7 +2,8 @@
 
 The prior is a Wishart distribution of D x D matrices with the scale matrix W, or a product of gamma
 distributions of the D diagonal entries, if Lambda is diagonal. The search finds the nu for which
-the prior's expectation of log|Lambda| has a given value.
+the prior's expectation of log|Lambda| has a given value. Learners of the prior call
+:func:`find_freedom`.
 """
 
 from typing import Any

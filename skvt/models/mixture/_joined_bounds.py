@@ -3,7 +3,8 @@
 A hierarchy joins two clusters at a time, until one cluster is left. For each number of clusters,
 each cluster becomes one component, which has the sums of the statistics and responsibilities of the
 cluster's components. Given the summed responsibilities, the bound is the log evidence of weights
-and components, plus the entropy of the responsibilities [HS13 eq. 8].
+and components, plus the entropy of the responsibilities [HS13 eq. 8]. The results of a fit call
+:func:`compute_join_bounds`.
 
 The responsibilities are computed after the last update of the global parameters. The bound of the
 fit may use responsibilities from before this update, and then differs by the gain of one more pass.

@@ -309,8 +309,8 @@ def write_positive_responsibilities(
 
     ``resp`` is (n, K), and the rows have ``weights`` (n,). Responsibilities below ``min_resp``
     count as 0, and all other responsibilities of a row are divided by their sum. The quotients are
-    called positive responsibilities. Unsure rows have two or more of them. All other arguments are
-    outputs.
+    called positive responsibilities. Unsure rows have two or more of them. The arguments from
+    ``masses`` on are outputs.
 
     The weighted sums of positive responsibilities are added to ``masses`` (K,). ``labels`` (n,) are
     the most probable components, the first one if several are tied up to the relative tolerance

@@ -1,4 +1,7 @@
-"""Posterior marginals of single columns, and the evidence that a component differs in a column."""
+"""Posterior marginals of single columns, and the evidence that a component differs in a column.
+
+Components return :class:`Marginals`. The results of a fit call :func:`relevance`.
+"""
 
 from collections.abc import Callable
 from typing import Any, NamedTuple

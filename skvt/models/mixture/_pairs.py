@@ -182,9 +182,9 @@ class Assignments(JoinCriterion):
         # (n_unsure, K): responsibilities.
         self.resp = sp.vstack(resp_of_batches, format="csr")
         by_column = self.resp.tocsc()
-        # For each of the K clusters, a list of responsibilities whose sum is not computed before it
-        # is needed.
-        self.columns = [
+        # For each of the K clusters, a list of addends. Their sum, the responsibilities of the
+        # cluster, is computed when it is needed.
+        self.addends = [
             [_PositiveResp.from_resp(by_column.indices[i:j].astype(np.intp), by_column.data[i:j])]
             for i, j in itertools.pairwise(by_column.indptr)
         ]
@@ -215,7 +215,7 @@ class Assignments(JoinCriterion):
         copied = copy(self)
         for name in ("proportions", "is_vacant", "bounds", "groups"):
             setattr(copied, name, deepcopy(getattr(self, name)))
-        copied.columns = list(self.columns)
+        copied.addends = list(self.addends)
         return copied
 
     def join_losses(self, pairs: Array) -> Array:
@@ -294,10 +294,10 @@ class Assignments(JoinCriterion):
 
     def _sum_responsibilities(self, k: int) -> "_PositiveResp":
         """Return the responsibilities of cluster k, and keep their sum for later calls."""
-        if len(self.columns[k]) > 1:
+        if len(self.addends[k]) > 1:
             union = functools.partial(_PositiveResp.union, n_rows=self.weights.size)
-            self.columns[k] = [functools.reduce(union, self.columns[k])]
-        return self.columns[k][0]
+            self.addends[k] = [functools.reduce(union, self.addends[k])]
+        return self.addends[k][0]
 
     def largest_losses(self, a: Any, b: Any) -> Any:
         return largest_loss(self.proportions[a], self.proportions[b])
@@ -309,8 +309,8 @@ class Assignments(JoinCriterion):
     def join(self, a: int, b: int) -> None:
         """Join b into a; the responsibilities of the union are summed when they are needed."""
         super().join(a, b)
-        self.columns[a] = self.columns[a] + self.columns[b]
-        self.columns[b] = []
+        self.addends[a] = self.addends[a] + self.addends[b]
+        self.addends[b] = []
         sums, terms = self.groups
         sums[a] += sums[b]
         terms[a] = _compute_x_log_x(sums[a])

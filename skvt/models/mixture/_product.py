@@ -179,7 +179,7 @@ class Product(ConjugateComponent):
         return (
             all(np.array_equal(block.given, given) for block in self.blocks)
             and all(block.columns.size > 0 for block in self.blocks)
-            and all(b.columns.shape == (b.component.n_features,) for b in self.blocks)
+            and all(block.columns.shape == (block.component.n_features,) for block in self.blocks)
             and len({block.name for block in self.blocks}) == len(self.blocks)
             and are_indices_below(columns, n_columns)
             and np.unique(columns).size == columns.size
@@ -215,7 +215,8 @@ class Product(ConjugateComponent):
     def base(self) -> Array:
         """The coefficients of the features that do not depend on the parameters, (P,)."""
         widths = zip(self.blocks, self._n_block_features, strict=True)
-        return np.concatenate([np.broadcast_to(b.component.base, width) for b, width in widths])
+        bases = [np.broadcast_to(block.component.base, width) for block, width in widths]
+        return np.concatenate(bases)
 
     @property
     def missing(self) -> bool:  # type: ignore[override]
@@ -383,9 +384,8 @@ class Product(ConjugateComponent):
     def with_components(self, components: Iterable[Any]) -> Self:
         """Return the product whose blocks have the ``components``, in the same order."""
         blocks = zip(self.blocks, components, strict=True)
-        return replace(
-            self, blocks=tuple(b._replace(component=component) for b, component in blocks)
-        )
+        new_blocks = tuple(block._replace(component=component) for block, component in blocks)
+        return replace(self, blocks=new_blocks)
 
     @cached_property
     def without_shared_globals(self) -> "Product":
@@ -454,7 +454,7 @@ class Product(ConjugateComponent):
 
         Return the product with the drawn components, and natural parameters concentrated at phi.
         """
-        drawn_blocks = [b.component.drawn(lam_b, rng) for b, lam_b in self._split_lam(lam)]
+        drawn_blocks = [block.component.drawn(lam_b, rng) for block, lam_b in self._split_lam(lam)]
         components, drawn_lam = zip(*drawn_blocks, strict=True)
         return self.with_components(components), self.family.join(list(drawn_lam))
 

@@ -9,8 +9,8 @@ Dirichlet priors that the fit has learned are made symmetric before a refit. Sin
 from the assignments of the fit, a refit of clusters that overlap would otherwise stay near these
 assignments.
 
-:func:`make_refits` refits a mixture to all rows, and prepares refits to drawn weights of the rows,
-from which the uncertainty of clusters is estimated.
+The results of a fit call :func:`make_refits`. It refits a mixture to all rows, and prepares refits
+to drawn weights of the rows, from which the uncertainty of clusters is estimated.
 """
 
 from dataclasses import replace

@@ -1,4 +1,7 @@
-"""Seeds: rows, or clusters of rows, from which the initial components of a mixture are made."""
+"""Seeds: rows, or clusters of rows, from which the initial components of a mixture are made.
+
+The model of a mixture calls :func:`propose_responsibilities`.
+"""
 
 from functools import partial
 from itertools import pairwise

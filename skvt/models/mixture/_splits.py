@@ -1,4 +1,7 @@
-"""Splits of the clusters of a fit until there is a requested, larger number of clusters."""
+"""Splits of the clusters of a fit, if the user requests more clusters than the fit has.
+
+The results of a fit call :func:`split_clusters`.
+"""
 
 from dataclasses import replace
 from itertools import pairwise

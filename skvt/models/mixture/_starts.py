@@ -1,4 +1,7 @@
-"""Initial statistics of a mixture, from labels of rows or from means."""
+"""Initial statistics of a mixture, from labels of rows or from means.
+
+Estimators, and readers of labels, call these functions.
+"""
 
 from functools import partial
 from typing import Any

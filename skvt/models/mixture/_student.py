@@ -7,11 +7,11 @@ The model is
     u ~ Gamma(nu_k / 2, nu_k / 2),      x | u ~ N(mu_k, (u Lambda_k)^-1)      given z = k,
 
 with one u per row ("full") or one per value ("diag"). The scale u is a local variable, like z.
-Let D be the number of columns that share a scale, m the set of those that are missing in the row,
-and |m| their number. Let x^ be the conditional mean of the missing values under the Gaussian with
-u = 1, see :mod:`skvt.models.mixture._missing`. With x^ in place of the missing values, let
-``2 d = E[(x - mu)' Lambda (x - mu)]``. At the temperature T = 1, the best q of the local variables
-is
+Let D be the number of columns that share a scale, which is 1 with "diag", m the set of those that
+are missing in the row, and |m| their number. Let x^ be the conditional mean of the missing values
+under the Gaussian with u = 1, see :mod:`skvt.models.mixture._missing`. With x^ in place of the
+missing values, let ``2 d = E[(x - mu)' Lambda (x - mu)]``. At the temperature T = 1, the best q of
+the local variables is
 
     q(u | z = k) = Gamma((nu + D - |m|) / 2, nu / 2 + d),
     q(x_m | u, z = k) = N(x^, (u A_mm)^-1),      A = E[Lambda].

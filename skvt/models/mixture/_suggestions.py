@@ -3,7 +3,7 @@
 A hierarchy joins the components of a mixture to clusters, two at a time. Three criteria choose the
 pairs: valleys of the density between clusters, the entropy of the assignments of rows that a join
 loses, and the evidence that a join loses. :func:`choose_clusters` combines the three criteria, and
-:func:`choose_by_elbow` uses the evidence alone.
+:func:`choose_by_elbow` uses the evidence alone. The results of a fit call both functions.
 """
 
 from dataclasses import replace

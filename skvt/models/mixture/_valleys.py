@@ -7,8 +7,8 @@ counted in windows between the two means. There is a valley if a window has fewe
 at the lower of the two peaks, by more than chance explains.
 
 This test misses shallow valleys between normal clusters unless there are many rows. Valleys of the
-fitted density are therefore accepted, too, in clusters that may be mixtures of Gaussians, because
-their rows do not contradict it. :func:`find_valleys` makes all tests. See doc/guide/clusters.md.
+fitted density are therefore accepted, too, in clusters whose rows do not contradict a mixture of
+Gaussians. The results of a fit call :func:`find_valleys`. See doc/guide/clusters.md.
 """
 
 from collections.abc import Callable

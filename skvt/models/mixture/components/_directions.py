@@ -95,7 +95,7 @@ def project_to_least_normal(X: Array, weights: Array, n_directions: int) -> Arra
     # choice of eigenvectors, which is arbitrary for tied eigenvalues.
     Z = X @ ((basis / np.sqrt(variances[is_kept])) @ basis.T)
     row_shares = weights / weights.sum()
-    # 3 is the kurtosis of a normal distribution.
+    # 3 is the kurtosis of a normal distribution. The columns of W (D, m) are the directions.
     extremeness = np.abs(row_shares @ Z**4 - 3.0)
     W = np.eye(Z.shape[1])[:, stable_order(-extremeness, scale=1.0)[:n_directions]]
     for _ in range(_N_KURTOSIS_STEPS):
