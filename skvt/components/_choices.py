@@ -138,9 +138,9 @@ def choose_covariance_type(
 def _is_good_start(X, weights, make_model, fit):
     """Return whether the user's fit should start from ``fit``, the short fit of the best type.
 
-    A short fit of several components is a good start. A short fit that has merged all of its
-    components into one is a good start only if held-out rows have a clearly higher density under
-    its prior than under the default prior, because one component does not determine a prior.
+    A short fit of several components is a good start. If a short fit has merged all components into
+    one, which does not determine a prior, it is a good start only if held-out rows have a clearly
+    higher density under its prior than under the default prior.
     """
     if fit.memo.entropy.size > 1:
         return True
@@ -164,8 +164,8 @@ def fit_each_type(
 
     If types have equal bounds, the simplest comes first. The result depends neither on the number
     of threads nor on a random state. If there are few rows per column, a fit of each type also
-    starts from the clusters of the best simpler type, because random initial components that have
-    few rows and a covariance matrix are often merged before they separate the clusters.
+    starts from the clusters of the best simpler type. Random initial components that have few rows
+    and a covariance matrix are often merged before they separate the clusters.
 
     ``build`` takes rows, weights and a ``covariance_type``, and returns the component and its
     prior's parameters. ``learned_names`` are the names of learned parameters of the prior, and

@@ -293,9 +293,9 @@ def correct_statistics(
     """Return ``V(beta, lam) hat`` of each topic [HB15 eq. 7], (V, K), float64.
 
     V is the identity on average only. If the statistics of a word exceed its lam by orders of
-    magnitude, the result can be much larger than the statistics, because of its common part: a
-    multiple of ``1 / psi'(lam)`` with one factor for all words of a topic. ``max_common`` limits
-    the common part.
+    magnitude, the result can be much larger than the statistics. The reason is the common part of
+    the result, a multiple of ``1 / psi'(lam)`` with one factor for all words of a topic.
+    ``max_common`` limits the common part.
 
     Parameters
     ----------

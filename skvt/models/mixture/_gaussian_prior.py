@@ -3,8 +3,8 @@
 The prior has a mean m that counts as kappa rows, nu degrees of freedom and an inverse scale W^-1.
 The function :func:`make_gaussian_component` makes a component with a prior. The other functions
 compute the moments of the rows from which a default prior is derived, the variance of rounding, and
-the small variances that are added so that constant, dependent or rounded columns do not make
-covariances singular. In shapes, n is the number of rows and D the number of columns.
+small variances, without which constant, dependent or rounded columns would make covariances
+singular. In shapes, n is the number of rows and D the number of columns.
 
 The covariance, its inverse scale and a *moment*, a covariance of the rows, have a shape that
 depends on the covariance type: (D, D) for "full", "tied" and "low_rank", (D,) for "diag", and a
@@ -351,7 +351,7 @@ def _addition_for_least_variance(moment: Array) -> Array:
 
     The addition raises the variance in each direction to at least a millionth of the columns'
     variances. Without it, one component for all rows could have a higher bound than the true
-    components: in a direction in which no row varies, the posterior of a component's variance
+    components. In a direction in which no row varies, the posterior of a component's variance
     approaches 0 as the number of its rows grows. The evidence of the component then grows faster
     than in proportion to this number, whatever the positions of the rows in other directions.
 

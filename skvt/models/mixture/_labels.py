@@ -28,9 +28,9 @@ from skvt.typing import Array, IndexArray
 _LOG_ZERO = -1e25
 # A merge of components of different classes has a lower gain than this, and no other merge has.
 _MIN_POSSIBLE_GAIN = 1e-9 * _LOG_ZERO
-# A birth is a move that adds components. An added component has a class only if its rows of this
-# class are at least _MIN_CLASS_ROWS and at least the share _MIN_CLASS_SHARE * s of its rows, where
-# s is the share of labelled rows among all rows.
+# A birth is a move that adds components. An added component has a class only if enough of its rows
+# have this class: at least _MIN_CLASS_ROWS, and at least the share _MIN_CLASS_SHARE * s of them,
+# where s is the share of labelled rows among all rows.
 _MIN_CLASS_SHARE = 0.1
 _MIN_CLASS_ROWS = 0.5
 

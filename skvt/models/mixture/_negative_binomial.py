@@ -27,12 +27,12 @@ from skvt.typing import Array, IndexArray
 
 # log h_r(x) is tabulated for counts x less than this number.
 _N_TABULATED_COUNTS = 1024
-# Local steps use `_CountRows`, unless the array of features takes less time. It does if the table
-# of `_CountRows`, for all counts up to the largest, has more numbers than the number of features
-# times _MAX_SHARE_OF_TABULATED; if K times the number of exposures e_j is more than
-# _MAX_EXPOSURES_PER_COLUMN times D; and if there is one exposure and D is at most _MAX_FEW_COLUMNS.
+# Local steps use `_CountRows`, unless the array of features takes less time, in three cases. First,
+# `_CountRows` would tabulate more numbers than this share of the number of features.
 _MAX_SHARE_OF_TABULATED = 0.3
+# Second, K times the number of exposures e_j is more than this number times D.
 _MAX_EXPOSURES_PER_COLUMN = 20
+# Third, D is at most this number, and there is one exposure.
 _MAX_FEW_COLUMNS = 5
 # Number of entries for which `_fit_to_self` computes the fits at a time.
 _ENTRIES_AT_ONCE = 2**13

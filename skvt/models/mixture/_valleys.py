@@ -229,8 +229,8 @@ def _find_gaussian_clusters(
     """Return whether the cluster of each component may be a mixture of Gaussians, (K,).
 
     ``clusters`` (K,) are the clusters of the components. The result is False where the rows X
-    contradict such a mixture. If several Gaussians cover a cluster of another shape, such as a
-    uniform cloud or a curved band, its rows have no tails, so that their log densities have a
+    contradict such a mixture. Several Gaussians may cover a cluster of another shape, such as a
+    uniform cloud or a curved band. Its rows have no tails, so that their log densities have a
     smaller spread than the log densities of ``draws`` from the fit. The spread is compared in all
     rows, and in the rows of each cluster.
 
