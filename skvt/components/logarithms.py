@@ -75,9 +75,8 @@ def find_log_columns(X, weights, named=None):
     log_columns, least_values = [], []
     for chunk in pieces(columns.size, _COLUMNS_AT_ONCE):
         values = _sample_values(X[:, columns[chunk]], weights)
-        is_log = np.ones(values.shape[1], bool)
-        if named is None:
-            is_log = compute_gains(values, weights) > MIN_GAIN
+        gains = compute_gains(values, weights) if named is None else np.full(len(values.T), np.inf)
+        is_log = gains > MIN_GAIN
         log_columns.extend(columns[chunk][is_log])
         for column in values[:, is_log].T:
             is_observed = ~np.isnan(column)

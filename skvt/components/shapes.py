@@ -73,13 +73,12 @@ def are_evenly_spread(values):
     The range of the numbers is divided into intervals, and the likelihoods are the probabilities of
     the intervals. In a small range, each whole number has a separate interval.
     """
-    # ``intervals`` has the number of the interval of each value.
-    intervals, n_intervals = values - values.min(), np.ptp(values) + 1.0
-    if n_intervals > _N_INTERVALS or not np.array_equal(intervals, np.floor(intervals)):
-        positions = _N_INTERVALS * intervals / intervals.max()
-        intervals = np.minimum(np.floor(positions), _N_INTERVALS - 1.0)
+    # ``bins`` has the number of the interval of each value.
+    bins, n_intervals = values - values.min(), np.ptp(values) + 1.0
+    if n_intervals > _N_INTERVALS or not np.array_equal(bins, np.floor(bins)):
+        bins = np.minimum(np.floor(_N_INTERVALS * bins / bins.max()), _N_INTERVALS - 1.0)
         n_intervals = _N_INTERVALS
-    distinct, weights = np.unique(intervals, return_counts=True)
+    distinct, weights = np.unique(bins, return_counts=True)
     if distinct.size <= _MAX_COMPONENTS:
         return False
     # A uniform distribution has two parameters, the ends of its range.

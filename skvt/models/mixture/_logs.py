@@ -124,8 +124,7 @@ class Logged(WrapperMixin, Product):
         standard deviations of the logarithms.
         """
         marginals_of_values, _ = super().marginals(lam)
-        separated = map(self._separate_logs, marginals_of_values)
-        return tuple(marginals for both in separated for marginals in both)
+        return tuple(each for group in marginals_of_values for each in self._separate_logs(group))
 
     def _separate_logs(self, marginals: Marginals) -> list[Marginals]:
         """Separate the marginals of columns of numbers from those of columns in logarithms.

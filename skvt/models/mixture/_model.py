@@ -212,8 +212,7 @@ class Mixture(ConjugateModel):
         # The component of each column of ``resp``: (1, K), or (n, J) if rows have J candidates.
         components = np.arange(n_components, dtype=np.int32)[None]
         if sp.issparse(resp):
-            components = resp.indices.reshape(batch.n_rows, -1)
-            resp = resp.data.reshape(batch.n_rows, -1)
+            components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
         # Each parallel task sums over one slice of rows, and writes to the entries of this slice.
         slices = pieces(batch.n_rows, _ROWS_PER_TASK)
         entropies = np.zeros((len(slices), n_components))

@@ -103,9 +103,9 @@ class NegativeBinomial(ExposureColumns):
         the prior probabilities of sizes.
         """
         # All pseudo-counts are at the typical exposure.
-        pseudo_counts = shape[:, None] * self.family.typical_weights
+        pseudo_counts = shape[:, None] * self.family.typical_c
         n_rows = (rate / self.typical)[:, None]
-        pseudo_rows = n_rows * self.family.typical_weights
+        pseudo_rows = n_rows * self.family.typical_c
         # Begin with log probabilities that cancel the integrals over b given each size. For large
         # shapes, these integrals differ by thousands of nats, so that the probabilities of some
         # sizes would otherwise round to 0.

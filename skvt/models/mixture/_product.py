@@ -363,15 +363,12 @@ class Product(ConjugateComponent):
         return complete if completions else None
 
     def natural_sums(self, sums: Array) -> Array:
-        statistics = [
-            block.component.natural_sums(sums_b) for block, sums_b in self._split_sums(sums)
-        ]
-        return self.family.join(statistics)
+        etas = [block.component.natural_sums(sums_b) for block, sums_b in self._split_sums(sums)]
+        return self.family.join(etas)
 
     def feature_coefficients(self, t: Array) -> Array:
-        blocks = self._split_lam(t)
-        coefficients = [block.component.feature_coefficients(t_b) for block, t_b in blocks]
-        return np.concatenate(coefficients, axis=-1)
+        tables = [block.component.feature_coefficients(t_b) for block, t_b in self._split_lam(t)]
+        return np.concatenate(tables, axis=-1)
 
     @property
     def log_hyperprior(self) -> float:

@@ -120,7 +120,7 @@ class SizesAndRates:
     # (J,): exposures e_j.
     points: Array
     # (J,): c_j, the weights of the points in the interpolation at the typical exposure.
-    typical_weights: Array
+    typical_c: Array
     # The name in texts, like the ``__name__`` of families that are classes.
     __name__ = "NegativeBinomial"
 
@@ -138,9 +138,7 @@ class SizesAndRates:
         q = QGivenSizes(*np.empty((4, len(flat_eta), SIZES.size)))
         log_integral = np.empty(len(flat_eta))
         gradient = np.empty((len(flat_eta) if with_slopes else 0, 2 * self.points.size))
-        _integrate_rates(
-            flat_eta, SIZES, self.points, self.typical_weights, q, log_integral, gradient
-        )
+        _integrate_rates(flat_eta, SIZES, self.points, self.typical_c, q, log_integral, gradient)
         q = QGivenSizes(*(array.reshape(*leading_shape, -1) for array in q))
         gradient = gradient.reshape(*leading_shape, -1) if with_slopes else gradient
         return q, log_integral.reshape(leading_shape), gradient
@@ -179,12 +177,12 @@ class SizesAndRates:
         """
         # ``mean`` is the mean count at the typical exposure. The limits of its ratio to the size
         # keep both A and B small enough.
-        size, mean = x.size[..., None], x.rate[..., None] * (self.points @ self.typical_weights)
+        size, mean = x.size[..., None], x.rate[..., None] * (self.points @ self.typical_c)
         mean = np.clip(mean, 1e-6 * size, 1e6 * size)
         n_rows = _CERTAIN_SUM / np.minimum(size, mean)
         log_shares = np.where(np.isclose(SIZES, size, rtol=1e-6), 0.0, _LOG_ZERO)
-        counts = n_rows * mean * self.typical_weights
-        return np.concatenate([log_shares, counts, n_rows * self.typical_weights], axis=-1)
+        counts = n_rows * mean * self.typical_c
+        return np.concatenate([log_shares, counts, n_rows * self.typical_c], axis=-1)
 
     def mean(self, eta: Any) -> SizeAndRate:
         return self._mean_and_variance(eta)[0]
@@ -232,8 +230,8 @@ def betaln(a: Array, b: Array) -> Array:
 
 @jit_allocating
 def _integrate_rates(
-    eta: Array, sizes: Array, points: Array, typical_weights: Array, q: QGivenSizes,
-    log_integral: Array, slopes: Array,
+    eta: Array, sizes: Array, points: Array, typical_c: Array, q: QGivenSizes, log_integral: Array,
+    slopes: Array,
 ) -> None:  # fmt: skip
     """Write the results of :meth:`SizesAndRates._integrate_eta` for M columns.
 
@@ -261,7 +259,7 @@ def _integrate_rates(
         # Start at the b* of a single exposure, the average of the e_j weighted by C_j, which is
         # ``count + sizes[g] * n_j``.
         for j in range(J):
-            count, n_j, e = x[j] + typical_weights[j], n[j], points[j]
+            count, n_j, e = x[j] + typical_c[j], n[j], points[j]
             for g in range(G):
                 b_star[g] += (count + sizes[g] * n_j) * e
         for g in range(G):
@@ -271,7 +269,7 @@ def _integrate_rates(
             for g in range(G):
                 pi_sum[g], pi_slope[g] = 0.0, 0.0
             for j in range(J):
-                count, n_j, e = x[j] + typical_weights[j], n[j], points[j]
+                count, n_j, e = x[j] + typical_c[j], n[j], points[j]
                 for g in range(G):
                     pi = b_star[g] / (b_star[g] + e)
                     term = (count + sizes[g] * n_j) * pi
@@ -293,7 +291,7 @@ def _integrate_rates(
             log_weight[g] = a[g] * (log(b_star[g]) - log(a[g]) + log_sum) - b * (log(b) - log_sum)
             log_weight[g] += eta[m, g] + gammaln(a[g]) + gammaln(b) - gammaln(a[g] + b)
         for j in range(J):
-            count, n_j, e, logs = x[j] + typical_weights[j], n[j], points[j], log_b_and_e[j]
+            count, n_j, e, logs = x[j] + typical_c[j], n[j], points[j], log_b_and_e[j]
             for g in range(G):
                 logs[g] = log(b_star[g] + e)
                 log_weight[g] -= (count + sizes[g] * n_j) * logs[g]

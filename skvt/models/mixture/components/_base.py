@@ -64,14 +64,11 @@ class RowFits:
         its terms, to which rounding errors are relative. If ``with_magnitudes`` is false, the
         magnitudes may be left out, and are then 0.
         """
-        sums = dense(self._features(seeds))
-        lam = self._component.natural_parameters(sums)
+        lam = self._component.natural_parameters(dense(self._features(seeds)))
         # (P, K): the transposed table.
-        coefficients = self._component.expected_table(lam).T
-        fits = prepared @ coefficients
-        if not with_magnitudes:
-            return fits, np.zeros_like(fits)
-        magnitudes = abs(prepared) @ np.abs(coefficients)
+        table = self._component.expected_table(lam).T
+        fits = prepared @ table
+        magnitudes = abs(prepared) @ np.abs(table) if with_magnitudes else np.zeros_like(fits)
         return fits, magnitudes
 
     def fits_to_self(self, prepared: Any) -> tuple[Array, Array]:
@@ -338,8 +335,7 @@ class ConjugateComponent:
         merged_components = np.union1d(a, b)
         evidence[merged_components] = self.log_evidence(sums[merged_components])
         gains = -evidence[a] - evidence[b]
-        pairs_at_once = max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))
-        for chunk in pieces(a.size, pairs_at_once):
+        for chunk in pieces(a.size, max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))):
             gains[chunk] += self.log_evidence(sums[a[chunk]] + sums[b[chunk]])
         return gains
 
@@ -432,9 +428,8 @@ class PairOfEachColumn(ConjugateComponent):
         """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
         D = len(self.prior)
         first, second = sums[..., :D], sums[..., D : 2 * D]
-        # Add the common term of the second features.
-        second = second + sums[..., -1:] if self.sparse else second
-        return np.stack([first, second], axis=-1)
+        # The last sum is the common term of the second features.
+        return np.stack([first, second + sums[..., -1:] if self.sparse else second], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
         """Return ``M' t``, (..., P), for values t (..., D, 2) of the sufficient statistics."""

@@ -282,9 +282,8 @@ class KnownVarianceGaussian(IndependentMixin, PairOfEachColumn):
         """Return log densities of independent normal columns of variance ``s + Var[mu_kd]``."""
         X, is_observed = self._replace_missing(X)
         log_densities = np.empty((X.shape[0], lam.shape[0]))
-        moments = zip(Normal.mean(lam), Normal.variance(lam), strict=True)
-        for k, (mean, mean_variance) in enumerate(moments):
-            v = mean_variance + self.noise_variance
+        means, variances = Normal.mean(lam), Normal.variance(lam) + self.noise_variance
+        for k, (mean, v) in enumerate(zip(means, variances, strict=True)):
             deviances = is_observed * ((X - mean) ** 2 / v + np.log(2.0 * np.pi * v))
             log_densities[:, k] = -0.5 * deviances.sum(axis=1)
         return log_densities
