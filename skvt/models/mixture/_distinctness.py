@@ -62,13 +62,14 @@ class Evidence(JoinCriterion):
         # (K, K): whether two clusters are neighbours, and the costs of pairs in nats per row.
         compares_all = counts.size <= _MAX_COMPONENTS_WITH_ALL_PAIRS
         self.is_near = np.full((counts.size, counts.size), compares_all)
-        self.cost = np.zeros(self.is_near.shape)
+        self.costs = np.zeros(self.is_near.shape)
         if not compares_all:
             table = self.component.expected_table(self.component.natural_parameters(sums))
+            # The entry (a, b) is the cost of cluster a in the pair (a, b).
             pair_costs = (sums * table).sum(axis=1)[:, None] - sums @ table.T
-            self.cost = np.minimum(pair_costs, pair_costs.T) / self.n_rows
+            self.costs = np.minimum(pair_costs, pair_costs.T) / self.n_rows
             # First in the order of costs is the component itself, with the cost 0.
-            for is_near, costs in zip(self.is_near, self.cost, strict=True):
+            for is_near, costs in zip(self.is_near, self.costs, strict=True):
                 is_near[stable_order(costs)[: 1 + _MIN_NEIGHBOURS]] = True
             self.is_near |= self.is_near.T
 
@@ -84,7 +85,7 @@ class Evidence(JoinCriterion):
         M is the evidence and S are the sums of features of a cluster. For pairs that are not
         neighbours, return the costs.
         """
-        is_near, losses = self.is_near[a, b], self.cost[a, b]
+        is_near, losses = self.is_near[a, b], self.costs[a, b]
         near_pairs = np.broadcast_to(a, b.shape)[is_near], b[is_near]
         losses[is_near] = -self.component.merge_gains(self.sums, *near_pairs) / self.n_rows
         return losses
@@ -99,9 +100,9 @@ class Evidence(JoinCriterion):
         super().join(a, b)
         self.sums[a] += self.sums[b]
         self.is_near[a] |= self.is_near[b]
-        self.cost[a] += self.cost[b]
+        self.costs[a] += self.costs[b]
         self.is_near[:, a] = self.is_near[a]
-        self.cost[:, a] = self.cost[a]
+        self.costs[:, a] = self.costs[a]
 
 
 class Distinctness(JoinCriterion):

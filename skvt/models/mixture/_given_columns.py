@@ -287,12 +287,13 @@ class Conditioned(WrapperMixin, Product):
             values_by_cell = values.reshape(len(values), self._n_cells, -1)
             return np.asarray(((shares * values_by_cell) ** power).sum(axis=1))
 
+        estimate = sum_over_cells(cell_marginals.estimate, 1.0)
+
         def quantile(p: float) -> Array:
             """Return the quantiles at probability p, below the estimates if p < 0.5."""
             squares = sum_over_cells(cell_marginals.quantile(p) - cell_marginals.estimate, 2.0)
             return estimate + np.copysign(np.sqrt(squares), p - 0.5)
 
-        estimate = sum_over_cells(cell_marginals.estimate, 1.0)
         categories = None if categories is None else categories[: columns.size]
         return Marginals(cell_marginals.quantity, columns % F, estimate, quantile, categories)
 

@@ -132,9 +132,9 @@ class LowRankGaussian(FullGaussian):
 
         The predictive has no closed form. It is a Gaussian around W h, for factors h, with the
         precision of each column's noise integrated out. Without factors, it is a product of D
-        independent t with 2 a degrees of freedom. The squared distance from its mean then has the
-        same variance under the returned Student t, which has ``2 a + (D - 1) (2 a - 4) / 3``
-        degrees of freedom.
+        independent t with 2 a degrees of freedom, where a is the shape of the precisions. The
+        squared distance from the mean then has the same variance as under the returned Student t,
+        which has ``2 a + (D - 1) (2 a - 4) / 3`` degrees of freedom.
         """
         q = self.family.to_standard(lam)
         D, shape, variance = self.n_features, q["shape"], q["loadings_variance"]

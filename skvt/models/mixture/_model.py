@@ -692,7 +692,7 @@ class _Predictive(NamedTuple):
 
 
 def _count_sweeps(missing_share: float) -> int:
-    """Return the number of sweeps after which draws lack at most `_MAX_LACKING_VARIANCE`.
+    """Return the number of sweeps that reduce the lacking variance to `_MAX_LACKING_VARIANCE`.
 
     ``missing_share`` is the largest share of missing values in a column. Each sweep multiplies the
     deviation from the exact distribution by at most this share, and its variance by the square.

@@ -685,8 +685,8 @@ class _ScaleMixture(NamedTuple):
         Rows without observed values have the log density 0.
         """
         n = self.n_observed
-        half_f, half_f_n = 0.5 * self.freedom_given_u, 0.5 * (self.freedom_given_u + n)
-        constant = gammaln(half_f_n) - gammaln(half_f) - 0.5 * n * np.log(np.pi)
+        half_f, half_f_plus_n = 0.5 * self.freedom_given_u, 0.5 * (self.freedom_given_u + n)
+        constant = gammaln(half_f_plus_n) - gammaln(half_f) - 0.5 * n * np.log(np.pi)
         constant = constant + 0.5 * self.nu * np.log(0.5 * self.nu) - gammaln(0.5 * self.nu)
         # The draw of u, which the number 0.5 determines, is not used.
         log_integral, _ = self._integrate_log_u(0.5)
@@ -733,15 +733,15 @@ def _integrate_scales(
         d = min(distance[i], _MAX_SQUARED_DISTANCE)
         n = n_observed[i]
         half_nu = 0.5 * nu[i]
-        half_nu_n = 0.5 * (nu[i] + n)
-        half_f_n = 0.5 * (freedom_given_u[i] + n)
+        half_nu_plus_n = 0.5 * (nu[i] + n)
+        half_f_plus_n = 0.5 * (freedom_given_u[i] + n)
         # The first node is at u_0, a root of ``nu / 2 d u^2 - b u - (nu + n) / 2``. The two
         # formulas of the root are equal; use the formula in which no terms cancel.
-        b = (half_nu_n - half_f_n) * d - half_nu
-        root = np.sqrt(b * b + 4.0 * half_nu * d * half_nu_n)
-        u = 2.0 * half_nu_n / (root - b) if b < 0.0 else (b + root) / (2.0 * half_nu * d)
+        b = (half_nu_plus_n - half_f_plus_n) * d - half_nu
+        root = np.sqrt(b * b + 4.0 * half_nu * d * half_nu_plus_n)
+        u = 2.0 * half_nu_plus_n / (root - b) if b < 0.0 else (b + root) / (2.0 * half_nu * d)
         first_log_u = log(u)
-        step = min(_NODE_DISTANCE / np.sqrt(half_nu_n), _MAX_NODE_DISTANCE)
+        step = min(_NODE_DISTANCE / np.sqrt(half_nu_plus_n), _MAX_NODE_DISTANCE)
         # Number of the node after which there is no mode.
         last_mode = int(np.ceil(max(log(1.0 + n / nu[i]) - first_log_u, 0.0) / step))
         sum_of_terms, max_log_term = 0.0, -np.inf
@@ -755,7 +755,7 @@ def _integrate_scales(
             t = first_log_u + j * step
             u = exp(t)
             s = 1.0 / u + 1.0 / kappa[i]
-            log_term = half_nu * (t - u) - 0.5 * n * log(s) - half_f_n * log(1.0 + d / s)
+            log_term = half_nu * (t - u) - 0.5 * n * log(s) - half_f_plus_n * log(1.0 + d / s)
             if phase == 0:
                 max_log_term = max(max_log_term, log_term)
                 if j < last_mode:
