@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skvt import MemoizedHDP, TemperedLDA, consensus
+from skvt import MemoizedHDP, TemperedLDA, consensus, covariate_effects
 from skvt.datasets import make_topic_corpus
 from skvt.metrics import topic_stability
 
@@ -36,6 +36,16 @@ def test_stability_is_the_shared_mass_of_matched_topics():
 def test_stability_refuses_bad_input(fits, message):
     with pytest.raises(ValueError, match=message):
         topic_stability(fits)
+
+
+def test_fits_with_the_same_seed_are_no_evidence_of_stability():
+    fits = [TemperedLDA(2, max_iter=2, random_state=0).fit(X) for _ in range(2)]
+    with pytest.raises(ValueError, match="two fits with the same random_state"):
+        topic_stability(fits)
+    with pytest.raises(ValueError, match="two fits with the same random_state"):
+        covariate_effects(fits, X, X[:, 0])
+    with pytest.raises(ValueError, match="at least 2 fits"):
+        topic_stability(fits[0])
 
 
 def test_a_consensus_starts_from_the_mean_of_matched_topics():

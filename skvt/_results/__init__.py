@@ -1,6 +1,11 @@
 """Results of fitted estimators: topics, mixtures, clusters, columns, missing values."""
 
-from skvt._results._consensus import consensus, match_topics, normalize_topics_of_fits
+from skvt._results._consensus import (
+    consensus,
+    match_topics,
+    normalize_topics_of_fits,
+    require_different,
+)
 from skvt._results._design import Covariates
 from skvt._results._effects import covariate_effects
 from skvt._results._features import SumsMixin

@@ -119,6 +119,26 @@ def match_topics(A, B):
     return overlaps[rows, columns], rows, columns
 
 
+def require_different(fits, name):
+    """Raise ValueError if the list ``fits``, which is the parameter ``name``, repeats a fit.
+
+    A second copy would count as an independent fit, and make intervals too small.
+    """
+    if len(set(map(_identify_fit, fits))) < len(fits):
+        raise ValueError(
+            f"{name} has the same fit twice, or two fits with the same random_state, which says "
+            "nothing about other optima. Pass independent fits with different random_state."
+        )
+
+
+def _identify_fit(fit):
+    """Return what two fits have in common only if they are equal: the seed and the bound."""
+    _, model = split_pipeline(fit)
+    seed = getattr(model, "random_state", None)
+    has_both = isinstance(seed, Integral) and hasattr(model, "elbo_")
+    return (seed, model.elbo_) if has_both else id(model)
+
+
 def normalize_topics_of_fits(fits):
     """Return the topics of each fit as a list of arrays (K, V) with rows that sum to 1.
 

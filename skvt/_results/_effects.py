@@ -15,9 +15,9 @@ from scipy.special import expit
 from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
-from skvt._results._consensus import normalize_topics_of_fits
+from skvt._results._consensus import normalize_topics_of_fits, require_different
 from skvt._results._design import make_design
-from skvt._results._pooling import check_settings, pool, require_different
+from skvt._results._pooling import check_settings, pool
 from skvt._results._regression import Regression
 from skvt._results._shares import (
     count_words,
@@ -121,7 +121,7 @@ def covariate_effects(
         If inputs differ in the number of rows, if the index of a data frame or series has the
         labels of X in another order, if covariates have missing values or are constant or
         collinear, if the words of a fit are not the words of X in the same order, if the fits are
-        of different kinds, or if the same fit is passed twice.
+        of different kinds, or if two fits are equal, as fits with the same ``random_state`` are.
 
     Warns
     -----

@@ -11,8 +11,9 @@ import numpy as np
 from scipy.stats import t as student
 from sklearn.utils import check_random_state
 
+from skvt._results._consensus import require_different
 from skvt._results._design import encode_values
-from skvt._results._pooling import check_settings, pool, require_different
+from skvt._results._pooling import check_settings, pool
 from skvt._results._shares import estimate_cluster_shares, is_mixture
 from skvt._results.topic_tables import import_pandas, make_share_intervals
 from skvt._sklearn_private import num_samples
@@ -74,8 +75,8 @@ def outcome_by_cluster(
     ------
     ValueError
         If numbers of rows differ, if the index of the outcome or of the weights has the labels of X
-        in another order, if the outcome has missing values, or if the same fit is passed
-        twice.
+        in another order, if the outcome has missing values, or if two fits are equal, as fits
+        with the same ``random_state`` are.
 
     Warns
     -----

@@ -16,7 +16,7 @@ from sklearn.utils import check_scalar
 from skvt._results._consensus import match_topics
 from skvt._sklearn_private import check_sample_weight, num_samples
 from skvt.readers.chunks import require_rows_in_memory
-from skvt.readers.validation import check_probability, require_order_of, split_pipeline
+from skvt.readers.validation import check_probability, require_order_of
 
 
 def check_settings(caller, X, n_draws, level, sample_weight, **values_by_name):
@@ -40,18 +40,6 @@ def check_settings(caller, X, n_draws, level, sample_weight, **values_by_name):
             f"smallest weight is {weights.min():g}."
         )
     return weights
-
-
-def require_different(fits, name):
-    """Raise ValueError if the list ``fits``, which is the parameter ``name``, repeats a fit.
-
-    A second copy would count as an independent fit, and make intervals too small.
-    """
-    if len({id(split_pipeline(fit)[1]) for fit in fits}) < len(fits):
-        raise ValueError(
-            f"{name} has the same fit twice, which says nothing about the optimum. Pass each "
-            "fit once, and independent fits with different random_state."
-        )
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 
-from skvt._results import match_topics, normalize_topics_of_fits
+from skvt._results import match_topics, normalize_topics_of_fits, require_different
 from skvt.readers.validation import check_choice
 
 
@@ -32,6 +32,12 @@ def topic_stability(fits, *, average="macro"):
     float or list of ndarray of shape (n_components,)
         The stability, from 0 to 1; with ``average=None``, the stability of each topic of each fit.
 
+    Raises
+    ------
+    ValueError
+        If ``fits`` has fewer than two fits, if two fits are equal, as fits with the same
+        ``random_state`` are, or if vocabularies differ.
+
     Notes
     -----
     The fewer topics the fits have, the more they agree by chance, and topics that agree may still
@@ -55,9 +61,11 @@ def topic_stability(fits, *, average="macro"):
     True
     """
     check_choice("average", average, ("macro", None))
+    fits = [fits] if hasattr(fits, "fit") else list(fits)
+    if len(fits) < 2:
+        raise ValueError(f"fits must be a list of at least 2 fits. Got {len(fits)}.")
+    require_different(fits, "fits")
     topics = normalize_topics_of_fits(fits)
-    if len(topics) < 2:
-        raise ValueError(f"fits must be a list of at least 2 fits. Got {len(topics)}.")
     # For each fit, the sums (n_components,) of the agreements of topics with their partners.
     agreement_sums = [np.zeros(len(topics_of_fit)) for topics_of_fit in topics]
     for i, j in combinations(range(len(topics)), 2):
