@@ -1,3 +1,4 @@
+from functools import partial
 from itertools import permutations
 
 import numpy as np
@@ -46,6 +47,17 @@ def test_fits_with_the_same_seed_are_no_evidence_of_stability():
         covariate_effects(fits, X, X[:, 0])
     with pytest.raises(ValueError, match="at least 2 fits"):
         topic_stability(fits[0])
+
+
+def test_topics_with_words_in_different_orders_are_not_compared():
+    fits = [TemperedLDA(2, max_iter=2, random_state=seed).fit(X) for seed in range(3)]
+    words = [f"word{j}" for j in range(20)]
+    fits[1].set_words(words)
+    assert 0.0 < topic_stability(fits) <= 1.0
+    fits[2].set_words(words[:18] + words[:17:-1])
+    for compare in (topic_stability, partial(consensus, X=X)):
+        with pytest.raises(ValueError, match=r"column 18 is 'word18' in fits\[1\], but 'word19'"):
+            compare(fits)
 
 
 def test_a_consensus_starts_from_the_mean_of_matched_topics():

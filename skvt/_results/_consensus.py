@@ -55,8 +55,8 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
     ------
     ValueError
         If there are fewer than two fits, if they are of several classes or of a class that does not
-        take ``components_init``, or if they have vocabularies of different sizes. Also if a topic
-        has a negative entry or no positive entry, or if ``n_passes`` is less than 1.
+        take ``components_init``, or if their vocabularies differ. Also if a topic has a negative
+        entry or no positive entry, or if ``n_passes`` is less than 1.
     TypeError
         If ``n_passes`` is not an integer.
 
@@ -142,7 +142,8 @@ def _identify_fit(fit):
 def normalize_topics_of_fits(fits):
     """Return the topics of each fit as a list of arrays (K, V) with rows that sum to 1.
 
-    Raise ValueError if the fits differ in the size of the vocabulary.
+    Raise ValueError if the fits differ in the size of the vocabulary, or in ``words_`` where these
+    are known.
     """
     topics = [_get_topics_of_fit(fit, fit_index) for fit_index, fit in enumerate(fits)]
     sizes = sorted({array.shape[1] for array in topics})
@@ -151,6 +152,18 @@ def normalize_topics_of_fits(fits):
             f"The fits have vocabularies of {', '.join(map(str, sizes))} words, but topics "
             "can be compared over the same vocabulary only. Fit all of them to the same columns."
         )
+    # The words by fit; (V,) each, None if the words are not known.
+    words_of_fits = [getattr(split_pipeline(fit)[1], "words_", None) for fit in fits]
+    known = [(i, words) for i, words in enumerate(words_of_fits) if words is not None]
+    for i, words in known[1:]:
+        first, expected = known[0]
+        if (unequal := np.flatnonzero(words != expected)).size:
+            column = unequal[0]
+            raise ValueError(
+                "The fits have different words, or the same words in different orders: column "
+                f"{column} is {expected[column]!r} in fits[{first}], but {words[column]!r} in "
+                f"fits[{i}]. Fit all of them to the same columns, or correct set_words."
+            )
     return topics
 
 
