@@ -428,7 +428,7 @@ def _warn_of_impossible_shares(means, link, are_mixtures):
             f"Mean shares of the {name} {impossible.tolist()} are outside [0, 1] for some rows, by "
             f"up to {excess[:, impossible].max():.2g} and by more than their standard errors "
             "explain: shares do not change linearly with the covariates. Use link='logit', or "
-            "curves in formula.",
+            "curves and interactions in formula.",
             UserWarning,
             stacklevel=find_stack_level(),
         )
