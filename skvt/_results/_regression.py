@@ -78,7 +78,14 @@ class Regression:
                 "rows, not counting rows of weight 0 and documents without words; leave covariates "
                 "out, or pass more rows."
             )
-        require_full_rank(matrix, design.names)
+        try:
+            require_full_rank(matrix, design.names)
+        except ValueError as error:  # All rows together have full rank, see `make_design`.
+            raise ValueError(
+                f"{error} Rows of weight 0 and documents without words are not used. If no other "
+                f"row has a level of a category, leave these {weights.size - n_rows} rows out of "
+                "X, the covariates and the weights."
+            ) from None
         groups = None
         if group_labels is not None:
             groups = _make_group_indicators(group_labels, rows, weights.size)

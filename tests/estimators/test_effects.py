@@ -651,6 +651,11 @@ def test_rows_without_words_are_left_out(corpus):
         table = covariate_effects(model, sp.csr_array(X), z)
     assert table.attrs["rows_without_words"] == [0]
     np.testing.assert_allclose(table["effect"], expected["effect"], atol=1e-10)
+    # The first and the last level, which no document with words has.
+    for level in "az":
+        levels = pd.DataFrame({"b": [level, *"mn" * 19, "m"]})
+        with pytest.raises(ValueError, match="a level of a category, leave these 1 rows out of X"):
+            covariate_effects(model, X, levels)
 
 
 # ------------------------------------------------------------------------------------- fits
