@@ -49,8 +49,15 @@ from skvt.rows import dense
 _MEAN_WEIGHTS = 0.1, 3.0
 # Maximum number of columns of rows whose combinations of values are counted.
 _MAX_COLUMNS_OF_COMBINATIONS = 64
-# With at least this number of rows and of columns, a column with half of all counts is suspicious.
+# With at least this number of rows and of columns, a column with half of all counts is suspicious,
+# and so are many equal rows.
 _MIN_SIZE = 10
+# A text of at least so many different words that occurs so often may become a topic. Shorter texts,
+# such as answers of one word, are equal without being copies. In five corpora of posts, articles
+# and abstracts, no text occurs more than seven times.
+_MIN_WORDS_OF_COPIES, _MIN_COPIES = 5, 10
+# Minimum share of the rows that such texts have. With a smaller share, topics hardly change.
+_MIN_SHARE_OF_COPIES = 0.1
 # Minimum number of weights that are judged by their mean. The first call of a stream of small calls
 # has fewer weights.
 _MIN_WEIGHTS = 20
@@ -385,8 +392,9 @@ class DocumentReader(Reader):
         return require_word_counts(X, self.owner.__name__, warns=self.dtype is None)
 
     def _warn_of_rows(self, X):
-        """Warn if more than half of the rows have no words, or a column counts no word."""
+        """Warn if most rows have no words, a column counts no word, or texts have many copies."""
         self._warn_of_columns(X)
+        self._warn_of_copies(X)
         n_rows, n_empty = X.shape[0], np.count_nonzero(np.diff(X.indptr) == 0)
         if self.in_stream or 2 * n_empty <= n_rows:
             return
@@ -414,6 +422,26 @@ class DocumentReader(Reader):
             f"The column {name!r} has {sums[j] / sums.sum():.0%} of all counts, so that it decides "
             "the topics. If it is a year, a length or a number of the document, leave it out; if "
             "it is a word, count without it, by 'stop_words' or 'max_df' of CountVectorizer.",
+            UserWarning,
+            stacklevel=find_stack_level(),
+        )
+
+    def _warn_of_copies(self, X):
+        """Warn of texts with many copies, such as retweets, each of which may become a topic."""
+        if self.in_stream or min(X.shape) < _MIN_SIZE:
+            return
+        # Sums of random numbers of words are equal only if all counts of words are equal.
+        sums = X @ np.random.default_rng(0).random(X.shape[1])
+        long_rows = np.flatnonzero(np.diff(X.indptr) >= _MIN_WORDS_OF_COPIES)
+        _, text, n_rows = np.unique(sums[long_rows], return_inverse=True, return_counts=True)
+        copies = long_rows[n_rows[text] >= _MIN_COPIES]
+        if copies.size <= _MIN_SHARE_OF_COPIES * X.shape[0]:
+            return
+        warnings.warn(
+            f"{copies.size} of {X.shape[0]} rows have the words of {_MIN_COPIES - 1} or more other "
+            "rows. Copies of a text, such as retweets or form letters, become topics, and too many "
+            "topics have the highest score. Fit to one row of each text, without the rows that "
+            "pandas.Series(texts).duplicated() finds.",
             UserWarning,
             stacklevel=find_stack_level(),
         )

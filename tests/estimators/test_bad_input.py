@@ -291,6 +291,18 @@ def test_a_fit_warns_of_values_that_are_mostly_no_whole_numbers(entry):
 
 
 @every_class_of_topic_models
+def test_a_fit_warns_of_copies_of_a_text(entry):
+    X = np.random.default_rng(0).poisson(1.0, (50, 30))
+    copies = np.vstack([X, np.tile(X[:1], (9, 1))])
+    entry.make().partial_fit(copies)
+    with pytest.warns(UserWarning, match="10 of 59 rows have the words of 9 or more other rows"):
+        entry.make(max_iter=1).fit(copies)
+    entry.make(max_iter=1).fit(copies[1:])
+    copies[:1, 4:] = copies[50:, 4:] = 0  # Texts of four words may be equal by chance.
+    entry.make(max_iter=1).fit(copies)
+
+
+@every_class_of_topic_models
 def test_a_fit_warns_of_a_column_that_has_half_of_all_counts(entry):
     frame = pd.DataFrame(entry.data()).add_prefix("word")
     half = frame.assign(length=frame.sum(axis=1))
