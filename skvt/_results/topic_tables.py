@@ -160,8 +160,8 @@ def topic_table(
     Parameters
     ----------
     estimator : estimator or Pipeline
-        A fitted topic model of any library with ``components_`` and ``transform``, or a pipeline
-        that ends in such a model.
+        A fitted topic model of any library with ``components_``, ``fit`` and ``transform``, or a
+        pipeline that ends in such a model.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Counts of words in documents, such as the documents of ``fit``. If ``estimator`` is a
         pipeline, X is the input of the pipeline, such as texts.

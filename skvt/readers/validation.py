@@ -468,8 +468,9 @@ def require_fitted(model):
     if not hasattr(model, "fit"):
         raise TypeError(
             "A fitted estimator, or a pipeline that ends in one, is needed. Got an object of type "
-            f"{type(model).__name__}. To begin a fit with topics of another library, pass them as "
-            "components_init of StructuredLDA or TemperedLDA."
+            f"{type(model).__name__}. It has no method 'fit'. To begin a fit with topics of "
+            "another library, pass them as components_init of StructuredLDA or TemperedLDA; under "
+            "a strong topic_word_prior they stay as they are."
         )
     check_is_fitted(model)
 

@@ -336,7 +336,7 @@ def test_bags_of_words_are_refused_with_the_remedy(bags):
 
 @pytest.mark.parametrize("call", [topic_table, lambda *args: covariate_effects(*args, range(3))])
 def test_arrays_are_refused_as_models_and_not_printed(call):
-    said = r"^A fitted estimator.* of type ndarray\. .*components_init"
+    said = r"^A fitted estimator.* of type ndarray\. It has no method 'fit'\. .*components_init"
     with pytest.raises(TypeError, match=said):
         call(np.eye(3), np.eye(3))
 
