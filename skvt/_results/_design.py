@@ -459,7 +459,8 @@ def _make_design_by_formula(table, formula):
     def encode_new_rows(rows):
         """Return the design matrix of new rows, encoded in the same way as the table."""
         for name, values in _find_columns_in_formula(_as_table(rows), formula):
-            if name in levels and columns[name].kind == "category":
+            as_category = re.search(rf"\bC\(\s*{re.escape(name)}\b", formula)
+            if name in levels and (as_category or columns[name].kind == "category"):
                 _require_known_levels(name, values, levels[name])
         return _require_finite(
             np.asarray(make_model_matrix(rows, specification), np.float64), names

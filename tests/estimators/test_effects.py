@@ -494,6 +494,10 @@ with_cubic_splines = pytest.mark.skipif(not cubic_spline, reason="needs cubic sp
         ({"a": pd.Categorical([1, 2] * 20)}, {"at": pd.DataFrame({"a": ["2"]})}, "'2'.* are 2, 1"),
         (PARTIES, {"at": NEW}, "'lab'.* are 'Lab', 'Con', 'SNP'"),
         (PARTIES, {"formula": "party", "at": NEW}, "'lab'.* are 'Lab', 'Con', 'SNP'"),
+        (
+            {"a": [1, 2] * 20}, {"formula": "C(a)", "at": pd.DataFrame({"a": [2, 3]})},
+            "'a' has the level 3 here.* are 1, 2",
+        ),
         ({"a": range(40)}, {"at": pd.DataFrame({"a": [1, "x"]})}, "'a' was a number .* value 'x'"),
         (PARTIES, {"formula": "s(day) + party"}, r"no function 's'.*bs\(day, df=5\).* C\(day\)"),
         (PARTIES, {"formula": "as.factor(party)"}, r"no function 'as\.factor'.* C\(party\)"),
