@@ -286,7 +286,9 @@ class TopicSharesDisplay:
         if are_numbers:
             _draw_curves(self, table, "topic", indices, titles, x=group_values[:, 0])
             return self
-        labels = [shorten(", ".join(map(str, row)), 1) for row in group_values]
+        # Pandas writes dates without hours if all of them are midnights.
+        texts = groups[table["topic"] == indices[0]].astype(str).to_numpy()
+        labels = [shorten(", ".join(row), 1) for row in texts]
         for panel, k in zip(self.axes_, indices, strict=True):
             rows = table[table["topic"] == k]
             shares, low, high = (rows[name].to_numpy() for name in ("share", "low", "high"))

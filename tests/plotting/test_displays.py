@@ -683,6 +683,12 @@ def shares_by(groups, n_topics):
     return pd.DataFrame(table, columns=["group", "topic", "label", "share", "low", "high"])
 
 
+def test_days_are_labelled_without_hours():
+    days = pd.to_datetime(["2024-01-31", "2024-02-01"])
+    panel = TopicSharesDisplay(shares_by(days, 1)).plot().axes_[0]
+    assert {text.get_text() for text in panel.get_yticklabels()} == {"2024-01-31", "2024-02-01"}
+
+
 def test_a_long_word_of_a_title_keeps_its_ends():
     table = shares_by(MONTHS, 6).assign(label="distribution, random, scale")
     _, ax = plt.subplots(figsize=(3.5, 2.6), layout="constrained")
