@@ -3,6 +3,7 @@
 import copy
 import gc
 import itertools
+import os
 import signal
 import sys
 import threading
@@ -25,7 +26,7 @@ from skvt.inference._memos import Memos
 FOLDER = skvt.__path__[0]
 # Where what is undone, ended and published is decided.
 MACHINERY = (
-    "estimators/_base.py",
+    "fitting/_twin.py",
     "inference/_parallel.py",
     "inference/_blas.py",
     "expfam/_stats.py",
@@ -106,6 +107,7 @@ class Interruption:
 
     def __init__(self, files=None, *, opcodes=False, each_time=False):
         self._paths = files and {f"{FOLDER}/{file}" for file in files}
+        assert all(map(os.path.isfile, self._paths or ()))
         self._event, self._each_time = "opcode" if opcodes else "line", each_time
 
     def places(self, act):
