@@ -355,14 +355,6 @@ def test_few_rows_are_solved_as_among_many(temperature, missing, n_local_iter):
     np.testing.assert_allclose(few.bound, many.bound[:5], rtol=1e-9)
 
 
-def test_one_temperature_for_each_row_is_refused():
-    gap = model()
-    data, state = start(gap, spectrogram(12))
-    batch = data.batch(gap, np.arange(N))
-    with pytest.raises(ValueError, match="one temperature for all rows"):
-        gap.local_step(batch, gap.expectation(state.stats, batch, run), np.ones(N), run)
-
-
 def test_small_activations_count_as_zero():
     shape, rate, out = np.full((1, 2), 0.02), np.ones((1, 2)), np.empty((1, 2))
     kernels.write_geometric_means(shape, rate, ZERO_BELOW, out)

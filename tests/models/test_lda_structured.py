@@ -643,10 +643,3 @@ def test_mean_field_steps_equal_those_of_lda():
     # From Python 3.13 on, == of dataclasses would compare arrays entry by entry.
     np.testing.assert_equal(vars(model.mean_field()), vars(model))
     assert given_topics(ALPHA, 30).mean_field().local == "mean_field"
-
-
-@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
-def test_a_temperature_for_each_row_is_refused(local):
-    X = documents(17, n=4)
-    with pytest.raises(ValueError, match='temperature="annealed", or local_step="mean_field"'):
-        local_step(given_topics(ALPHA, 30, local), X, topics(0, 3, 30), np.ones(4))

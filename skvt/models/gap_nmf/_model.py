@@ -220,11 +220,6 @@ class GaPNMF(ConjugateModel):
         ``row_starts`` of the result is the H of the last sweep, from which the next local step of
         the same rows starts.
         """
-        if np.ndim(inv_temp) > 0:
-            raise ValueError(
-                "The model takes one temperature for all rows. Got an array with a temperature "
-                "for each row."
-            )
         table, shift = _make_table(global_params.log_rates, inv_temp, self.dtype)
         spectra = table, shift, global_params.rates.astype(self.dtype)
         blocks = pieces(batch.n_rows, ROWS_PER_BLOCK)

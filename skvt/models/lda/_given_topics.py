@@ -162,11 +162,6 @@ class LDAGivenTopics(LDA):
                 with_marginal=with_marginal, with_stats=with_stats,
             )  # fmt: skip
         log_beta, seed, _ = global_params
-        if np.ndim(inv_temp) > 0:
-            raise ValueError(
-                f"local_step={self.local!r} has one temperature for all rows; use "
-                'temperature="annealed", or local_step="mean_field".'
-            )
         inv_temp = self.dtype.type(inv_temp)
         is_sampled = self.local == "gibbs" and seed is not None
         # Use single precision in the sampler, where double precision would move more bytes without
