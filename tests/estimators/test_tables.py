@@ -150,14 +150,15 @@ def test_sparse_features_of_many_categories_change_nothing(monkeypatch):
         )
 
 
-@pytest.mark.parametrize("shape", ["full", "diag", "spherical"])
+@pytest.mark.parametrize("shape", ["full", "diag", "spherical", "tied", "low_rank"])
 def test_a_table_of_one_gaussian_is_a_mixture_of_gaussians(shape):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(m, 1.0, size=(30, 3)) for m in (-5.0, 0.0, 5.0)])
     # Births are made of the same parts, whatever the covariances.
     own = {"max_components": 3} if shape == "full" else {"n_components": 3, "moves": ()}
-    known = MemoizedDPGMM(covariance_type=shape, random_state=0, **own).fit(X)
-    found = mixture(components=[("columns", Gaussian(shape), slice(None))], **own).fit(X)
+    known = MemoizedDPGMM(covariance_type=shape, max_rank=1, random_state=0, **own).fit(X)
+    spec = [("columns", Gaussian(shape, max_rank=1), slice(None))]
+    found = mixture(components=spec, **own).fit(X)
     assert found.elbo_ == pytest.approx(known.elbo_, rel=1e-12)
     np.testing.assert_array_equal(found.predict(X), known.predict(X))
     pd.testing.assert_frame_equal(known.describe(), found.describe())

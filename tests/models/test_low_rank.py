@@ -11,8 +11,7 @@ from scipy.stats import t as student_t
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 
-from skvt import MemoizedDPGMM, MemoizedDPMixture
-from skvt.components import Gaussian
+from skvt import MemoizedDPGMM
 from skvt.expfam import NormalGamma, NormalWishart
 from skvt.expfam import _factor_analysis as module
 from skvt.models.mixture import make_gaussian_component
@@ -323,33 +322,14 @@ def test_clusters_of_low_rank_are_found_in_few_rows():
     )
     assert low.n_components_ == 3
     np.testing.assert_array_equal(low.ranks_, 2)
+    limited = MemoizedDPGMM(covariance_type="low_rank", max_rank=1, **settings).fit(X)
+    assert limited.ranks_.max() == 1
     assert low.score(new) > full.score(new) + 5.0 and low.elbo_ > full.elbo_
     inverse = low.precisions_ @ low.covariances_
     np.testing.assert_allclose(inverse, np.tile(np.eye(24), (3, 1, 1)), atol=1e-8)
     np.testing.assert_allclose(low.posterior_.components.mean().mean, low.means_)
     with pytest.raises(AttributeError, match="low_rank"):
         _ = full.ranks_
-
-
-def test_a_block_of_low_rank_equals_a_mixture_of_low_rank():
-    X = drawn(60, D=5, rank=2, K=3)
-    settings = {"max_components": 4, "max_iter": 20, "random_state": 0}
-    alone = MemoizedDPGMM(covariance_type="low_rank", max_rank=1, **settings).fit(X)
-    spec = [("all", Gaussian("low_rank", max_rank=1), slice(None))]
-    table = MemoizedDPMixture(components=spec, **settings).fit(X)
-    assert table.elbo_ == pytest.approx(alone.elbo_, rel=1e-9)
-    assert alone.ranks_.max() == 1
-    assert table.describe() is not None and np.all(table.block_relevance_ > 1.0)
-
-
-def test_two_threads_fit_the_same_bits():
-    X = drawn(60, D=5, rank=2, K=2).astype(np.float32)
-    settings = {"covariance_type": "low_rank", "n_components": 2, "moves": (), "batch_size": 30}
-    one, two = (
-        MemoizedDPGMM(n_jobs=n, max_iter=3, random_state=0, **settings).fit(X) for n in (1, 2)
-    )
-    assert two.elbo_ == one.elbo_
-    np.testing.assert_array_equal(two.covariances_, one.covariances_)
 
 
 @pytest.mark.slow

@@ -8,8 +8,7 @@ from _engines import Idle, merges, started, sweeps, total_of
 from scipy.special import multigammaln
 from sklearn.base import clone
 
-from skvt import MemoizedDPGMM, MemoizedDPMixture
-from skvt.components import Gaussian
+from skvt import MemoizedDPGMM
 from skvt.expfam import MeanPrecision, NormalWishart, TiedNormalWishart, Wishart, kl_divergence
 from skvt.models.mixture import Block, Product, make_gaussian_component
 from skvt.moves import Merge
@@ -232,17 +231,12 @@ def test_few_rows_of_many_columns_need_one_covariance():
     np.testing.assert_allclose(root @ root.T, tied.precisions_, rtol=1e-8)
 
 
-def test_a_tied_block_equals_a_tied_mixture():
-    spec, X = [("all", Gaussian("tied"), slice(None))], few()
+def test_the_posterior_is_in_the_coordinates_of_the_data_and_components_share_the_precision():
     settings = {"n_components": 3, "moves": (), "max_iter": 10, "random_state": 0}
-    table = MemoizedDPMixture(components=spec, **settings).fit(X)
-    alone = MemoizedDPGMM(covariance_type="tied", **settings).fit(X)
-    assert table.elbo_ == pytest.approx(alone.elbo_, rel=1e-9)
-    np.testing.assert_allclose(table.sample(5, 0)[0].shape, (5, 5))
-    assert table.describe() is not None and table.block_relevance_.shape == (3, 1)
-    # The posterior is in the coordinates of the data, and components share the precision.
-    components = alone.posterior_.components
-    np.testing.assert_allclose(components.mean().mean, alone.means_, rtol=1e-8)
+    mixture = MemoizedDPGMM(covariance_type="tied", **settings).fit(few())
+    assert mixture.sample(5, 0)[0].shape == (5, 5)
+    components = mixture.posterior_.components
+    np.testing.assert_allclose(components.mean().mean, mixture.means_, rtol=1e-8)
     draw = components.sample(3, random_state=0)
     assert draw.mean.shape == (3, 3, 5)
     assert np.ptp(draw.precision, axis=1).max() == 0.0
