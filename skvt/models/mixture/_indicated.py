@@ -273,7 +273,7 @@ def _count_missing_in_both(n_columns: int, X: Any, weights: Array) -> tuple[Any,
     return (is_missing.T * weights) @ is_missing, weights.sum()
 
 
-def _are_point_masses(point_masses: tuple[float, ...], shift: float, X: Array) -> Array:
+def _are_point_masses(point_masses: tuple[float, ...], shift: float, X: Array) -> Any:
     """Return which values are at the point masses of their columns, (n, F).
 
     With a ``shift``, the values are counts, and smaller counts are at the point mass, too.
