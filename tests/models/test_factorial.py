@@ -254,6 +254,13 @@ def test_a_start_has_the_weight_of_all_rows_and_values():
     np.testing.assert_allclose(stats.as_stats().arrays[3][:2], [total, D * total], rtol=1e-12)
 
 
+def test_a_start_has_the_squared_error_of_the_noise():
+    model, (X, weights) = model_of(learned=("noise_variance",)), data_of()
+    stats = model.initial(Rows(X, weights, 20), np.random.default_rng(0))
+    learned = model.with_learned_priors(None, stats)
+    assert learned.noise_variance == pytest.approx(model.noise_variance)
+
+
 def test_particles_estimate_the_sum_over_activations_nearly_without_bias(monkeypatch):
     """Ratios of independent estimates to the exact sum have mean 1."""
     X, model, stats = known_activations(noise=1.0, many=5)

@@ -437,11 +437,10 @@ class FactorialMixture(ConjugateModel):
         totals = np.array([data.total, data.total * self.n_features, 0.0])
         stats = RunningStats([pairs, products, data.total * pi, totals])
         # Set the sum of squares, ``totals[2]``, so that the mean squared error is the noise
-        # variance. The array ``totals`` is a part of ``stats``.
-        totals[2] = self.noise_variance * totals[1]
-        totals[2] -= self._compute_squared_error(
-            stats, self.expectation(stats, batch=None, run=run_serially)
-        )
+        # variance. The array ``totals`` is a part of ``stats``, and 0 so far.
+        global_params = self.expectation(stats, batch=None, run=run_serially)
+        error = self._compute_squared_error(stats, global_params)
+        totals[2] = self.noise_variance * totals[1] - error
         return stats
 
     def symmetry_breaking_stats(
