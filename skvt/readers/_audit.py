@@ -63,10 +63,11 @@ _SAMPLE_SIZE = 10_000
 # Maximum number of columns of one kind that a warning names.
 _MAX_NAMED = 5
 # Numbers as spreadsheets write them, with a sign, marks of decimals and of thousands, and a unit.
-# \1 repeats the first mark of thousands, so that all of them must be equal. Numbers that begin
-# with +, or with 0 and a further digit, do not match, because they may be numbers of telephones.
+# \1 repeats the first mark of thousands, so that all of them must be equal. "<" stands before a
+# limit of detection. Numbers that begin with +, or with 0 and a further digit, do not match,
+# because they may be numbers of telephones.
 _NUMBER_AS_TEXT = re.compile(
-    r"(?:[€$£]\s?)?[-−]?(?!0\d)(?:\d{1,3}([.,'\s])\d{3}(?:\1\d{3})*|\d+)(?:[.,]\d+)?"
+    r"(?:[<>]=?\s?)?(?:[€$£]\s?)?[-−]?(?!0\d)(?:\d{1,3}([.,'\s])\d{3}(?:\1\d{3})*|\d+)(?:[.,]\d+)?"
     r"(?:[eE][-+]?\d+)?(?:\s?[€$£%])?"
 )
 # The text of a pattern for an optional time of the day, after a date.
@@ -91,7 +92,8 @@ _REMEDIES = {
     "missing code": "numbers far from all others that may stand for missing values: if they do, "
     "replace them by NaN",
     "number as text": "numbers written as text: turn them into numbers, for instance by "
-    "pandas.to_numeric, or by decimal=',' and thousands='.' of pandas.read_csv",
+    "decimal=',' and thousands='.' of pandas.read_csv, or by pandas.to_numeric, whose "
+    "errors='coerce' makes other text missing",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
     "one value": "one value fills most rows: try skvt.components.Hurdle(component, at=value)",
     "of a total": (
@@ -150,7 +152,7 @@ class ColumnSummary(NamedTuple):
     may_be_counts: bool = False
     # Whether the column is an identifier whose numbers fill their range, as numbers of rows do.
     has_row_numbers: bool = False
-    # The first value if all values are numbers written as text, otherwise None.
+    # The first number if nearly all values are numbers written as text, otherwise None.
     number_as_text: str | None = None
     # The first value if all values are dates written as text, otherwise None.
     date_as_text: str | None = None
@@ -177,11 +179,7 @@ class ColumnSummary(NamedTuple):
         if column.kind == "binary" or observed.size < MIN_ROWS or not are_whole:
             return cls(_sample_values(values))
         distinct = np.unique(observed)
-        # Distinct whole numbers with gaps between most of them are no identifiers, but measurements
-        # such as prices.
-        is_identifier = _are_distinct(distinct.size, observed.size) and (
-            np.median(np.diff(distinct)) <= 1.0
-        )
+        is_identifier = _are_distinct(distinct.size, observed.size) and _follow_each_other(distinct)
         range_size = np.ptp(distinct) + 1.0
         has_row_numbers = is_identifier and distinct.size >= _MIN_DISTINCT_SHARE * range_size
         has_few_values = 1 < distinct.size <= MAX_LEVELS
@@ -199,28 +197,27 @@ def _are_distinct(n_distinct, n_observed):
 
 
 def _find_number_as_text(categories, n_observed):
-    """Return the first category if all categories of a column are numbers written as text.
+    """Return the first number if nearly all categories of a column are numbers written as text.
 
-    Otherwise, return None. Also return None for whole numbers that may be codes, postal codes or
-    identifiers: codes have few distinct values, postal codes have one length, and nearly all
-    identifiers are distinct. ``n_observed`` is the number of values of the column that are not
-    missing.
+    At most a tenth of the categories may be other text, such as "n/a". Otherwise, return None. Also
+    return None for whole numbers that may be codes, postal codes or identifiers: codes have few
+    distinct values, postal codes have one length, and nearly all identifiers are distinct.
+    ``n_observed`` is the number of values of the column that are not missing.
     """
-    n_distinct = len(categories)
-    if n_observed < MIN_ROWS or n_distinct <= MAX_LEVELS:
+    numbers = [str(entry).strip() for entry in categories if _is_number_as_text(entry)]
+    n_distinct = len(numbers)
+    if n_observed < MIN_ROWS or n_distinct <= max(MAX_LEVELS, 0.9 * len(categories)):
         return None
-    if not all(map(_is_number_as_text, categories)):
-        return None
-    if all(entry.strip().isdecimal() for entry in categories):
-        has_one_length = len({len(entry) for entry in categories}) == 1
+    if all(number.isdecimal() for number in numbers):
+        has_one_length = len({len(number) for number in numbers}) == 1
         if n_distinct <= _MAX_CODES or has_one_length or _are_distinct(n_distinct, n_observed):
             return None
-    return categories[0]
+    return numbers[0]
 
 
 def _is_number_as_text(entry):
-    """Return whether an entry is a number, written as text."""
-    return isinstance(entry, str) and _NUMBER_AS_TEXT.fullmatch(entry.strip()) is not None
+    """Return whether an entry is a number, written as text or beside text."""
+    return _NUMBER_AS_TEXT.fullmatch(str(entry).strip()) is not None
 
 
 def _find_date_as_text(categories):
@@ -513,19 +510,53 @@ def _find_repeated(values_by_column):
     """Return a list of pairs of positions (i, j): column j repeats the earlier column i.
 
     A column repeats another column if both divide the rows into the same groups, or if one is a
-    linear function of the other.
+    linear function of the other. If persons have several rows each, two measurements of persons
+    divide the rows into the same groups, too: see :func:`_are_copies`.
     """
-    # The first column with each signature.
-    first_of_signature = {}
+    # The columns with each signature, by position, that do not repeat each other.
+    columns_of_signature = {}
     pairs = []
     for j, values in list(values_by_column.items())[:_MAX_COMPARED_COLUMNS]:
         # Sample the values again, so that columns of categories are compared in the same rows as
         # columns of numbers, whose values can be a sample already.
-        signature = _compute_signature(_sample_values(values)[:_SAMPLE_SIZE])
-        first_column = first_of_signature.setdefault(signature, j)
-        if signature is not None and first_column != j:
+        values = _sample_values(values)[:_SAMPLE_SIZE]
+        signature = _compute_signature(values)
+        if signature is None:
+            continue
+        others = columns_of_signature.setdefault(signature, {})
+        first_column = next((i for i, x in others.items() if _are_copies(x, values)), None)
+        if first_column is None:
+            others[j] = values
+        else:
             pairs.append((first_column, j))
     return pairs
+
+
+def _are_copies(values, other_values):
+    """Return whether two columns with the same signature repeat each other.
+
+    Columns of more than ``_MAX_CODES`` groups repeat each other if both are codes, or if one only
+    rises or only falls with the other.
+    """
+    (distinct, ranks), (other_distinct, other_ranks) = (
+        np.unique(x[np.isfinite(x)], return_inverse=True) for x in (values, other_values)
+    )
+    return (
+        distinct.size <= _MAX_CODES
+        # The signature has the standardised values, so that one is a linear function of the other.
+        or 2 * distinct.size > ranks.size
+        or (_follow_each_other(distinct) and _follow_each_other(other_distinct))
+        or np.array_equal(ranks, other_ranks)
+        or np.array_equal(ranks, distinct.size - 1 - other_ranks)
+    )
+
+
+def _follow_each_other(distinct):
+    """Return whether distinct numbers are whole, and most of them follow each other without gaps.
+
+    Whole numbers with gaps between most of them are measurements, such as prices, and no codes.
+    """
+    return np.array_equal(distinct, np.floor(distinct)) and np.median(np.diff(distinct)) <= 1.0
 
 
 def _compute_signature(values):

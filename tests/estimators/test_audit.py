@@ -93,6 +93,25 @@ def test_a_column_that_encodes_another_one_is_left_out(most_rows, monkeypatch):
     }  # fmt: skip
 
 
+def test_measurements_of_persons_with_several_rows_each_are_no_copies():
+    """Each person has values of their own, so that all columns have the same groups of rows."""
+    rng = np.random.default_rng(0)
+    kilograms, bmi = 2.0 * rng.permutation(40) + 50.0, rng.normal(25.0, 4.0, size=40)
+    persons = pd.DataFrame(
+        {
+            "name": [f"P{n}" for n in range(40)], "person": np.arange(40) + 7, "bmi": bmi,
+            "income": 500 * rng.permutation(40), "kilograms": kilograms,
+            "pounds": np.round(2.2 * kilograms), "1 / bmi": 1.0 / bmi,
+        }
+    )  # fmt: skip
+    with pytest.warns(skvt.ColumnWarning, match="same information as another column"):
+        mixture = skvt.MemoizedDPMixture(**FEW_PASSES).fit(pd.concat([persons] * 3))
+    report = mixture.table_report_.set_index("column")
+    assert report.loc[report["read_as"] == "left out", "why"].to_dict() == {
+        "person": "repeats column 0", "pounds": "repeats column 4", "1 / bmi": "repeats column 2"
+    }  # fmt: skip
+
+
 def test_a_linear_function_of_a_column_is_left_out_even_if_it_begins_at_the_mean():
     values = np.random.default_rng(0).normal(size=99)
     values = np.concatenate([[0.0], values, -values])
@@ -400,12 +419,15 @@ def test_numbers_written_as_text_are_named():
             "weight": rng.normal(size=200), "date": days.strftime("%d.%m.%Y"),
             "telephone": [f"0{number}" for number in rng.integers(10**6, 10**8, size=200)],
             "version": [f"{a}.{b}.{c}" for a, b, c in rng.integers(20, size=(200, 3))],
+            "protein": ["n/a", *(f"{x:.1f}" if x > 5 else "<5" for x in rng.normal(6, 2, 199))],
+            "spreadsheet": [*["", "-"] * 5, *rng.normal(size=190)],
+            "diagnosis": [f"{'' if x < 150 else 'V'}{x}" for x in rng.integers(100, 200, 200)],
         }
     )  # fmt: skip
     mixture, (message,) = fit_and_warnings_of(table)
     report = mixture.table_report_.set_index("column")
     written = set(report.index[report["why"] == "numbers written as text"])
-    assert written == {"amount", "age", "rate"}
+    assert written == {"amount", "age", "rate", "protein", "spreadsheet"}
     assert report.loc["amount", "read_as"] == "left out"
     assert f"'amount' ('{table['amount'][0]}', left out)" in message
     assert "decimal=','" in message and "'post'" not in message
