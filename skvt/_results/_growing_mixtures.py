@@ -112,8 +112,9 @@ class GrowingMixin(MoveLogMixin):
         form : {"long", "wide", "text"}, default="long"
             "long" has a row for each component and parameter. "wide" has a row for each component
             and a column for each column of the data. Its values are means, medians, rates,
-            probabilities of a one, or the most probable categories. "text" is a string with a line
-            for each component: its share of the rows, and the columns that distinguish it most.
+            probabilities of a one, or the most probable categories; in columns with a point mass,
+            they are those of the other values. "text" is a string with a line for each component:
+            its share of the rows, and the columns that distinguish it most.
             Each of these columns has its value in the component and, in parentheses, its value in
             all rows. A standard deviation is followed by its average over components. If the share
             is small, the expected number of rows, or the sum of their weights, is shown beside it.

@@ -64,7 +64,7 @@ class Profiles(NamedTuple):
     # (K + 1, n_columns): relevance in nats per row; the last row is the weighted mean.
     relevance: np.ndarray
     # The text of each cell by the indices (component, column): a tuple of a category and its
-    # probability, or of a number.
+    # probability, or of a number and the share at the point mass, if the column has one.
     cells: dict
     # The list of `Estimate` of each cell by the indices (component, column).
     estimates: dict
@@ -92,6 +92,10 @@ def make_profiles(table):
         relevance_of.setdefault(cell_index, nats)
         differs_in[cell_index] = part
         estimates.setdefault(cell_index, []).append(Estimate(*fields))
+    for cell in estimates.values():
+        if _find_point_masses(cell):
+            # The rate of a hurdle is that of counts beyond the first. Add the first.
+            cell[:] = (e._replace(value=e.value + (e.quantity == "rate")) for e in cell)
     weights = np.array([weight_of[k] for k in sorted(weight_of)])
     label_of = dict(zip(table[kind], table["label"], strict=True)) if "label" in table else {}
     labels = [label_of.get(k) for k in range(len(weights))]
@@ -254,20 +258,31 @@ def _describe_column(profiles, k, j):
         if _is_category(cell):
             return f"{name} is {_format_category(main.category)} ({main.value:.0%}; {text_of_all})"
         return f"{name} {main.value:.0%} ({text_of_all})"
-    (number_text,), (number_text_of_all,) = profiles.cells[k, j], profiles.cells[all_rows, j]
-    text = f"{name} {number_text} (all {number_text_of_all})"
+    (number_text, *_), (number_text_of_all, *_) = profiles.cells[k, j], profiles.cells[all_rows, j]
+    text = f"{number_text} (all {number_text_of_all})"
     if profiles.differs_in.get((k, j)) == "spread":
         deviation, deviation_of_all = _find_deviation(cell), _find_deviation(cell_of_all)
-        text = f"{name} with {deviation.quantity} {deviation.value:.2g}"
+        text = f"with {deviation.quantity} {deviation.value:.2g}"
         text += f" (on average {deviation_of_all.value:.2g})"
+    for (share, adjective), (share_of_all, _) in zip(
+        _find_point_masses(cell), _find_point_masses(cell_of_all), strict=True
+    ):
+        text = f"{share} {adjective} (all {share_of_all}), otherwise {text}"
+    return f"{name} {text}"
+
+
+def _find_point_masses(cell):
+    """Return a list of the share of values at the point mass of a cell, and words for this value.
+
+    The list is empty if the cell has no point mass.
+    """
     # A quantity such as "share not 0" is the share of values that are not at a point mass.
-    for estimate, estimate_of_all in zip(cell, cell_of_all, strict=True):
-        if estimate.quantity.startswith("share not "):
-            point_mass = estimate.quantity.removeprefix("share not ")
-            share, share_of_all = (f"{1.0 - e.value:.0%}" for e in (estimate, estimate_of_all))
-            adjective = "zero" if point_mass == "0" else f"equal to {point_mass}"
-            text += f", {share} {adjective} (all {share_of_all})"
-    return text
+    values = [(e.quantity.partition("share not ")[2], e.value) for e in cell]
+    return [
+        (f"{1.0 - share:.0%}", "zero" if value == "0" else f"equal to {value}")
+        for value, share in values
+        if value
+    ]
 
 
 def find_directions(profiles):
@@ -423,13 +438,20 @@ def _compute_rounding_step(cells):
 
 
 def _make_text_parts(cell, rounding_step):
-    """Return the text of a cell in parts: a category and its probability, or a number."""
+    """Return the text of a cell in parts.
+
+    The parts are a category and its probability, or a number and the share at the point mass.
+    """
     quantity, category, value = _find_main_estimate(cell)
     if quantity == "probability":
         probability = f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
         return (_format_category(category), probability) if _is_category(cell) else (probability,)
+    if quantity == "median":
+        # A small amount is not rounded to the step of large amounts.
+        rounding_step = min(rounding_step, value / 9.0)
     number = _format_number(value, rounding_step)
-    return ("±" + number,) if quantity == "standard deviation" else (number,)
+    number = "±" + number if quantity == "standard deviation" else number
+    return number, *(f"({share} {adjective})" for share, adjective in _find_point_masses(cell))
 
 
 def _format_category(category):

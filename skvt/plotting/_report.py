@@ -225,7 +225,8 @@ def _tabulate_profiles(profiles):
     note = f" {n_left_out} less relevant columns are not shown." if n_left_out else ""
     return (
         "<p class=note>Means, medians or rates of numbers, the most probable category with its "
-        "probability, or the probability of a one. The stronger the colour, the more the column "
+        "probability, or the probability of a one. A number beside a share of zeros, or of another "
+        "frequent value, is that of the other values. The stronger the colour, the more the column "
         f"sets the {profiles.kind} apart from all other rows: red if the value is higher than in "
         f"all rows, blue if it is lower.{note}</p>"
         + "\n".join(map(make_table, _divide_among_tables(n_clusters)))

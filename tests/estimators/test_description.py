@@ -178,7 +178,22 @@ def test_the_value_in_all_rows_is_that_of_the_data():
     assert median.value == pytest.approx(np.exp(np.log(wage).mean()), rel=0.03)
     assert mean.value == pytest.approx(hours[hours != 40.0].mean(), rel=0.03)
     assert share.value == pytest.approx(np.mean(hours != 40.0), rel=0.03)
-    assert re.search(r"\), 89% equal to 40 \(all 58%\)", mixture.describe(form="text"))
+    text = mixture.describe(form="text")
+    assert re.search(r"hours 89% equal to 40 \(all 58%\), otherwise \d", text)
+
+
+def test_cells_show_shares_of_zeros_counts_from_one_on_and_small_amounts():
+    """Hurdles of counts describe the count minus one, and amounts differ by orders of magnitude."""
+    names, quantities = ("returns", "returns", "spent"), ("rate", "share not 0", "median")
+    rows = [
+        (k, 0.5, "block", name, 1.0, quantity, None, estimate)
+        for k, estimates in enumerate([(1.5, 0.25, 24.0), (1.5, 0.25, 20_000.0)])
+        for name, quantity, estimate in zip(names, quantities, estimates, strict=True)
+    ]
+    headers = "component weight block column relevance quantity category estimate".split()
+    profiles = make_profiles(dict(zip(headers, zip(*rows, strict=True), strict=True)))
+    assert profiles.cells[0, 0] == profiles.cells[2, 0] == ("2.5", "(75% zero)")
+    assert profiles.cells[0, 1] == ("24",) and profiles.cells[1, 1] == ("20000",)
 
 
 def test_without_pandas_the_table_is_a_dict_of_lists(fitted, monkeypatch):

@@ -43,7 +43,7 @@ def test_descriptions_name_the_columns_in_which_clusters_differ(mixture, table):
     mean = table["height <cm>"].mean()
     assert f"height <cm> {table['height <cm>'][:180].mean():.0f} (all {mean:.0f})" in large
     assert re.search(r"sex is f \((9\d|100)%; all 60%\)", large)
-    cost, zero = re.search(r"cost (\d+) \(all \d+\), (\d+)% zero", large).groups()
+    zero, cost = re.search(r"cost (\d+)% zero \(all \d+%\), otherwise (\d+) \(", large).groups()
     paid = table["cost"][:180][lambda values: values > 0]
     assert abs(int(cost) - paid.mean()) < 2.0 and abs(int(zero) / 100 - 1 + len(paid) / 180) < 0.01
     assert "noise" not in large
