@@ -139,7 +139,13 @@ def _as_table(covariates, name="covariates"):
 
     Raise ValueError if this is impossible. The error calls the parameter ``name``.
     """
-    if nw.dependencies.is_into_series(covariates):
+    is_series = nw.dependencies.is_into_series(covariates)
+    if not is_series and hasattr(getattr(covariates, "dtype", None), "categories"):
+        # Categories of pandas without an index, whose values may be numbers.
+        import pandas
+
+        return pandas.DataFrame({"x0": covariates})
+    if is_series:
         series = nw.from_native(covariates, series_only=True)
         return series.alias(str(series.name or "x0")).to_frame().to_native()
     table = covariates

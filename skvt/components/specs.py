@@ -1263,11 +1263,11 @@ def _with_positions(spec, name, columns, positions_of):
     Raise ValueError if the parameter selects no column, or a column not among ``columns``.
     """
     selector = getattr(spec, name)
-    selected = positions_of(selector)
+    selected = [] if isinstance(selector, bool) else positions_of(selector)
     if not selected or set(selected) - set(columns):
         raise ValueError(
             f"The {name!r} parameter must select at least one of the component's columns, and no "
-            f"other columns. Got {selector!r}."
+            f"other columns. Got {selector!r}. For all columns of the component, list them again."
         )
     copied = clone(spec)
     positions = [position for position, column in enumerate(columns) if column in selected]

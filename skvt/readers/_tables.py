@@ -538,7 +538,8 @@ def _read_numbers(column, name, spec, *, is_new):
         if is_new:
             raise ValueError(
                 f"{type(spec).__name__} takes numbers, but column {name!r} has {example!r}. Use "
-                "Categorical() for this column, or leave it out of 'components'."
+                "Categorical() for this column, pass codes in the order of its levels, or leave it "
+                "out of 'components'."
             ) from error
         kind, remedy = "numbers", "pandas.to_numeric(column, errors='coerce')"
         if spec.encoding == "binary":

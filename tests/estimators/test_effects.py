@@ -757,6 +757,13 @@ def test_shares_of_categories_are_means_of_indicators():
     assert first == pytest.approx(np.std([1, 0, 0], ddof=1) / np.sqrt(3))
 
 
+def test_categories_of_pandas_whose_values_are_numbers_have_shares():
+    ratings = pd.Categorical([5, 1, 5, 1, 1])
+    table = outcome_by_cluster(Classes(np.eye(2)[[0, 0, 0, 1, 1]]), np.zeros((5, 1)), ratings)
+    assert table["category"].tolist() == [1, 5] * 2
+    np.testing.assert_allclose(table["mean"], [1 / 3, 2 / 3, 1.0, 0.0], atol=1e-12)
+
+
 def test_constant_outcomes_have_their_value_in_each_cluster():
     table = outcome_by_cluster(Classes(np.eye(2)[[0, 0, 1, 1]]), np.zeros((4, 1)), [3.0] * 4)
     for column in "mean", "low", "high":

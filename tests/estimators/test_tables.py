@@ -234,7 +234,7 @@ def test_streams_take_categories_from_the_first_batch():
         ([("a", "gaussian", ["size"])], {"size": np.inf}, "infinity in column 'size'"),
         ([("a", "multinomial", ["count"])], {"count": pd.NA}, "NaN in the columns of 'a'"),
         ([("a", "gaussian", ["volume"])], {}, "columns of 'a' are not in X"),
-        ([("a", LatentGaussian(ordinal=True), ["size"])], {}, "Got True. For all columns of X,"),
+        ([("a", LatentGaussian(ordinal=True), ["size"])], {}, "Got True. For all columns of the"),
         ([("a", "gauss", ["size"])], {}, "'gaussian', 'categorical'.*Got 'gauss'"),
         ([("a", "gaussian", ["size"]), ("b", "poisson", ["size"])], {}, "'size' belongs to 'a'"),
         ([("a", "gaussian", ["size"]), ("a", "poisson", ["count"])], {}, "distinct strings"),
@@ -864,6 +864,11 @@ def test_the_remedy_for_text_in_new_rows_does_not_change_the_fit(column, said):
     for method in (fitted.predict, fitted.partial_fit):
         with pytest.raises(ValueError, match=said):
             method(new)
+    # A column that new rows lack counts as missing.
+    lacks = frame.drop(columns=column)
+    with pytest.raises(ValueError, match=r"X\.reindex\(columns=model\.feature_names_in_\)"):
+        fitted.predict(lacks)
+    fitted.predict(lacks.reindex(columns=fitted.feature_names_in_))
     # Before a fit, the remedy is another component.
     listed = MemoizedDPMixture(components=[("all", Gaussian(), [column])])
     with pytest.raises(ValueError, match=r"Use Categorical\(\) for this column"):

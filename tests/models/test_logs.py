@@ -158,5 +158,6 @@ def test_numbers_without_logarithms_are_refused():
     X[7, 2] = 0.0
     with pytest.raises(ValueError, match=r"positive numbers. Column 2 .* Hurdle"):
         fitted(Gaussian(log=LOGS), X, kind)
-    with pytest.raises(ValueError, match="'log' parameter must select at least one"):
-        fitted(Gaussian(log=[]), X, kind)
+    for log in ([], True):
+        with pytest.raises(ValueError, match="'log' parameter must select at least one"):
+            fitted(Gaussian(log=log), X, kind)
