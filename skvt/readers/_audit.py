@@ -167,7 +167,7 @@ class ColumnSummary(NamedTuple):
             codes, categories = _encode_categories(entries)
             n_observed = np.count_nonzero(~np.isnan(codes))
             is_category = column.kind == "category"
-            is_identifier = is_category and _are_distinct(len(categories), n_observed)
+            is_identifier = is_category and are_distinct(len(categories), n_observed)
             # If the user declares a categorical type, its categories are meant as such.
             is_undeclared = is_category and column.categories is None
             number_text = _find_number_as_text(categories, n_observed) if is_undeclared else None
@@ -179,7 +179,7 @@ class ColumnSummary(NamedTuple):
         if column.kind == "binary" or observed.size < MIN_ROWS or not are_whole:
             return cls(_sample_values(values))
         distinct = np.unique(observed)
-        is_identifier = _are_distinct(distinct.size, observed.size) and _follow_each_other(distinct)
+        is_identifier = are_distinct(distinct.size, observed.size) and _follow_each_other(distinct)
         range_size = np.ptp(distinct) + 1.0
         has_row_numbers = is_identifier and distinct.size >= _MIN_DISTINCT_SHARE * range_size
         has_few_values = 1 < distinct.size <= MAX_LEVELS
@@ -191,7 +191,7 @@ class ColumnSummary(NamedTuple):
         )  # fmt: skip
 
 
-def _are_distinct(n_distinct, n_observed):
+def are_distinct(n_distinct, n_observed):
     """Return whether there are enough values to judge a column, and nearly all are distinct."""
     return n_observed >= MIN_ROWS and n_distinct >= _MIN_DISTINCT_SHARE * n_observed
 
@@ -210,7 +210,7 @@ def _find_number_as_text(categories, n_observed):
         return None
     if all(number.isdecimal() for number in numbers):
         has_one_length = len({len(number) for number in numbers}) == 1
-        if n_distinct <= _MAX_CODES or has_one_length or _are_distinct(n_distinct, n_observed):
+        if n_distinct <= _MAX_CODES or has_one_length or are_distinct(n_distinct, n_observed):
             return None
     return numbers[0]
 
@@ -377,7 +377,7 @@ def _judge_values(values, component_name):
     distinct, counts = np.unique(values, return_counts=True)
     if distinct.size < 2:
         return ("constant", f"{distinct[0]:g}") if distinct.size else ("missing", "no value")
-    if component_name == "Categorical" and _are_distinct(distinct.size, values.size):
+    if component_name == "Categorical" and are_distinct(distinct.size, values.size):
         return "identifier", f"{distinct.size} values"
     are_whole = np.array_equal(values, np.floor(values))
     if component_name in ("Gaussian", "StudentT"):

@@ -35,6 +35,7 @@ from skvt.readers._audit import (
     MAX_LEVELS,
     MIN_ROWS,
     ColumnSummary,
+    are_distinct,
     compute_gain_of_amounts,
     find_suspicious_columns,
     find_uninformative_columns,
@@ -380,8 +381,13 @@ def _make_given_block(X, columns, j, name):
     levels = column.categories
     if levels is None:
         levels = _sort_levels({value for value in entries if value is not None})
-    has_missing = any(value is None for value in entries)
-    levels = [*levels, None] if has_missing else list(levels)
+    n_missing = sum(value is None for value in entries)
+    if are_distinct(len(levels), len(entries) - n_missing):
+        raise ValueError(
+            f"The given column {name!r} has {len(levels)} levels in {len(entries)} rows. A level "
+            "of a single row explains nothing about other rows: do not name the column in 'given'."
+        )
+    levels = [*levels, None] if n_missing else list(levels)
     return TableBlock("given", Categorical(), np.array([j], np.intp), [levels])
 
 

@@ -154,7 +154,8 @@ def test_rows_need_known_values_of_given_columns(fitted, change, error, message)
         (["other"], None, "The columns of 'given' are not in X"),
         ("x1", None, "'x1' has missing values .*Fill in the values"),
         ("n", None, "same value in all rows and explain nothing"),
-        (slice(None), None, "names all 7 columns"),
+        (slice(None), None, "names all 8 columns"),
+        ("row", None, "'row' has 240 levels in 240 rows"),
         ("sex", (Categorical(), ["sex", "colour"]), "'sex' belongs to 'given' and to 'part'"),
         ("sex", (StudentT(), ["x0"]), "StudentT cannot depend on given"),
         ("sex", (Gaussian("tied"), ["x0"]), "'diag', 'full' or 'auto'"),
@@ -166,7 +167,7 @@ def test_illegal_given_columns_are_refused_before_any_work(fitted, given, compon
     components = "auto" if component is None else [("part", *component)]
     mixture = MemoizedDPMixture(components=components, given=given)
     with pytest.raises(ValueError, match=message):
-        mixture.fit(table.assign(n=1))
+        mixture.fit(table.assign(n=1, row=[f"row {i}" for i in range(len(table))]))
     assert not hasattr(mixture, "n_components_")
 
 
