@@ -289,15 +289,28 @@ def find_directions(profiles):
     """Return the sign of the difference between each cell and the cell of all rows.
 
     The result is (K + 1, n_columns): 1 if the value of a cell is higher than the value in all rows,
-    and -1 if it is lower. The value of a cell is its main estimate, see `_find_main_estimate`.
+    and -1 if it is lower. The value of a cell is its main estimate, see `_find_main_estimate`, or
+    the mean of this and the values at a point mass.
     """
     all_rows = len(profiles.weights) - 1
     signs = np.zeros(profiles.relevance.shape)
     for (k, j), cell in profiles.estimates.items():
         main_estimate = _find_main_estimate(cell)
-        value_of_all = _find_same_parameter(profiles.estimates[all_rows, j], main_estimate)
-        signs[k, j] = np.sign(main_estimate.value - value_of_all)
+        value, value_of_all = (
+            _include_point_masses(_find_same_parameter(estimates, main_estimate), estimates)
+            for estimates in (cell, profiles.estimates[all_rows, j])
+        )
+        signs[k, j] = np.sign(value - value_of_all)
     return signs
+
+
+def _include_point_masses(value, cell):
+    """Return the mean of all values of a cell; ``value`` is the mean of those at no point mass."""
+    for estimate in cell:
+        _, _, point_mass = estimate.quantity.partition("share not ")
+        if point_mass:
+            value = estimate.value * value + (1.0 - estimate.value) * float(point_mass)
+    return value
 
 
 def find_relevant_columns(relevance, mean_relevance, max_columns):

@@ -22,7 +22,7 @@ from skvt import (
     save,
     unusual_rows,
 )
-from skvt._results.profiles import make_profiles
+from skvt._results.profiles import find_directions, make_profiles
 from skvt.components import Bernoulli, Categorical, Gaussian, Hurdle, Poisson
 from skvt.plotting import ComponentsDisplay, ProfilesDisplay
 
@@ -187,12 +187,14 @@ def test_cells_show_shares_of_zeros_counts_from_one_on_and_small_amounts():
     names, quantities = ("returns", "returns", "spent"), ("rate", "share not 0", "median")
     rows = [
         (k, 0.5, "block", name, 1.0, quantity, None, estimate)
-        for k, estimates in enumerate([(1.5, 0.25, 24.0), (1.5, 0.25, 20_000.0)])
+        for k, estimates in enumerate([(1.5, 0.25, 24.0), (1.0, 0.75, 20_000.0)])
         for name, quantity, estimate in zip(names, quantities, estimates, strict=True)
     ]
     headers = "component weight block column relevance quantity category estimate".split()
     profiles = make_profiles(dict(zip(headers, zip(*rows, strict=True), strict=True)))
-    assert profiles.cells[0, 0] == profiles.cells[2, 0] == ("2.5", "(75% zero)")
+    assert profiles.cells[0, 0] == ("2.5", "(75% zero)")
+    # The mean of all values is 0.25 * 2.5 in component 0, and 0.75 * 2.0 in component 1.
+    assert find_directions(profiles)[:, 0].tolist() == [-1.0, 1.0, 0.0]
     assert profiles.cells[0, 1] == ("24",) and profiles.cells[1, 1] == ("20000",)
 
 
