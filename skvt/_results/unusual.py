@@ -160,34 +160,36 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
         density = partial(log_density, kept_columns=columns)
         score = _calibrate_scores(encoded, n_reference, joint, density, raw_scores)
         means = _compute_column_means(marginal[:n_reference])
-        # Only rows with a large score or an improbable value can be among the first n.
-        surprises = np.where(np.isnan(marginal), -np.inf, means - marginal).max(axis=1)
-        firsts = [stable_order(-values[n_before:])[:n] for values in (score, surprises)]
-        rows = n_before + np.union1d(*firsts)
+        rows = n_before + _select_candidates(score[n_before:], (means - marginal)[n_before:], n)
         # Find the column at fault in each row. The notes of the docstring have the formula.
         weighted = means + INDEPENDENT_FACTOR * (marginal[rows] - means)
         conditionals = _compute_conditionals(encoded[rows], joint[rows], columns, log_density)
         faults = np.nan_to_num(weighted - conditionals, nan=-np.inf)
-        evidence = _compute_evidence(score[rows], score[:n_reference], faults)
-        first = stable_order(-evidence)[:n]
+        first = stable_order(-_compute_evidence(score[rows], score[:n_reference], faults))[:n]
         rows, faults = rows[first], faults[first]
         worst_rows = encoded[rows]
         at_fault = np.array(columns)[faults.argmax(axis=1)]
         # Predict the value of this column from the other values of the row.
         worst_rows[np.arange(len(rows)), at_fault] = np.nan
         expected = model.imputed(worst_rows, stats, workers.run)
-    rows -= n_before
-    rows_of_X = encoded[n_before:]
-    table_rows = []
-    for position, (row, j) in enumerate(zip(rows.tolist(), at_fault.tolist(), strict=True)):
-        # Rows without values have no column at fault.
-        fault = None, None, None
-        if np.isfinite(faults[position]).any():
-            predicted = table.decode_column(j, expected[position, [j]])[0]
-            fault = table.names[j], table.find_entry(X, rows_of_X, row, j), predicted
-        table_rows.append((row, *fault, score[n_before + row]))
-    frame = pandas.DataFrame(table_rows, columns=COLUMNS, dtype=object)
+    # Rows without values have no column at fault.
+    at_fault = np.where(np.isfinite(faults).any(axis=1), at_fault, -1)
+    table_rows = zip(rows - n_before, at_fault, expected, score[rows], strict=True)
+    entries = [_describe_row(table, X, encoded[n_before:], *values) for values in table_rows]
+    frame = pandas.DataFrame(entries, columns=COLUMNS, dtype=object)
     return frame.astype({"row": np.intp, "score": np.float64})
+
+
+def _describe_row(table, X, encoded, row, j, expected, score):
+    """Return the entries of the report for a row of X with the column j at fault, -1 for none.
+
+    ``encoded`` are the rows of X as numbers, ``expected`` (n_features,) are the values that the
+    other values of the row predict, and ``score`` is the score of the row.
+    """
+    if j < 0:
+        return row, None, None, None, score
+    predicted = table.decode_column(j, expected[[j]])[0]
+    return row, table.names[j], table.find_entry(X, encoded, row, j), predicted, score
 
 
 def require_describing_mixture(mixture, X, caller):
@@ -227,6 +229,16 @@ def _compute_conditionals(rows, joint, columns, log_density):
         others = log_density(incomplete_rows.reshape(-1, rows.shape[1]), columns)
         log_densities[:, column_range] = joint[:, None] - others.reshape(hidden.size, -1).T
     return log_densities
+
+
+def _select_candidates(scores, surprises, n):
+    """Return the sorted positions of the rows that can be among the n most unusual rows.
+
+    These are the rows with the n largest ``scores`` (n_rows,), and the rows of the most improbable
+    values. ``surprises`` (n_rows, n_scored) are NaN if the value is missing.
+    """
+    largest_surprises = np.nan_to_num(surprises, nan=-np.inf).max(axis=1)
+    return np.union1d(*(stable_order(-v)[:n] for v in (scores, largest_surprises)))
 
 
 def _compute_evidence(scores, reference_scores, faults):

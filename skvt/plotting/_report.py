@@ -104,15 +104,6 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         if n_clusters != "auto":
             reason = f"{n_shown} clusters were asked for; suggested are {reason}"
     title = f"{n_shown} {plural_kind} of {n_rows:,} rows"
-    # Rows of the background, which belong to no cluster, have the label -1.
-    in_background = labels < 0
-    if in_background.all():
-        raise ValueError(
-            f"All {n_rows} rows of X belong to the background, so that no {profiles.kind} can be "
-            "described. Pass rows that resemble those of fit."
-        )
-    # The probability of the most probable cluster of each row that is not in the background.
-    largest = probabilities[~in_background].max(axis=1)
     body = [
         f"<h1>{title}</h1>",
         f"<p>The rows have {len(profiles.columns)} columns that the model describes.</p>",
@@ -126,10 +117,7 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         "<h2>How many are there, and why?</h2>",
         f"<p>{escape(reason[0].upper() + reason[1:])}.</p>",
         "<h2>How certain are the assignments?</h2>",
-        f"<p>On average, a row belongs to its {profiles.kind} with probability "
-        f"{largest.mean():.2f}. {np.mean(largest < MIN_CLEAR_PROBABILITY):.0%} of the rows have no "
-        f"clear {profiles.kind}: their largest probability is below {MIN_CLEAR_PROBABILITY}.</p>",
-        _describe_background(in_background, plural_kind),
+        *_describe_certainty(probabilities, labels < 0, profiles.kind),
         f"<h2>What sets the {plural_kind} apart?</h2>",
         _tabulate_profiles(profiles),
         "<h2>Which values are missing?</h2>",
@@ -148,19 +136,29 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     write_page(path, "cluster_report.html", TITLE=title, BODY="\n".join(body))
 
 
-def _describe_background(in_background, plural_kind):
-    """Return an HTML paragraph on the rows of the background, or "" if there are none.
+def _describe_certainty(probabilities, in_background, kind):
+    """Return HTML paragraphs on the certainty of assignments and on rows of the background.
 
-    ``in_background`` (n_rows,) is the mask of these rows. ``plural_kind`` is a text, "clusters" or
-    "components".
+    ``probabilities`` (n_rows, n_clusters) are those of the clusters, ``in_background`` (n_rows,) is
+    the mask of the rows that belong to no cluster, and ``kind`` is "cluster" or "component".
     """
-    if not in_background.any():
-        return ""
-    return (
-        f"<p>{in_background.sum():,} of {in_background.size:,} rows belong to none of the "
-        f"{plural_kind}, but to the background. Percentages of {plural_kind} are shares of the "
-        "other rows.</p>"
-    )
+    if in_background.all():
+        raise ValueError(
+            f"All {in_background.size} rows of X belong to the background, so that no {kind} can "
+            "be described. Pass rows that resemble those of fit."
+        )
+    largest = probabilities[~in_background].max(axis=1)
+    texts = [
+        f"On average, a row belongs to its {kind} with probability {largest.mean():.2f}. "
+        f"{np.mean(largest < MIN_CLEAR_PROBABILITY):.0%} of the rows have no clear {kind}: their "
+        f"largest probability is below {MIN_CLEAR_PROBABILITY}."
+    ]
+    if in_background.any():
+        texts.append(
+            f"{in_background.sum():,} of {in_background.size:,} rows belong to none of the "
+            f"{kind}s, but to the background. Percentages of {kind}s are shares of the other rows."
+        )
+    return [f"<p>{text}</p>" for text in texts]
 
 
 def _list_clusters(profiles, expected_counts, counts):

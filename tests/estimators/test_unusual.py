@@ -114,7 +114,7 @@ def test_new_rows_are_compared_with_the_rows_of_a_reference(mixture, table):
     def scores(rows, **options):
         return skvt.unusual_rows(mixture, rows, n=1000, **options).sort_values("row")["score"]
 
-    new, known = table[:8].assign(height=lambda rows: rows["height"] + 60.0), table[8:]
+    new, known = table[:8].assign(height=lambda rows: rows["height"] + 90.0), table[8:]
     np.testing.assert_allclose(scores(known, reference=known), scores(known))
     of_new = scores(new, reference=known)
     np.testing.assert_allclose(of_new[:1], scores(new[:1], reference=known))
