@@ -593,7 +593,12 @@ def _check_count(values, block, table):
     if is_illegal.any():
         numbers = "0, 1, 2, ..." if takes_integers_only else "finite numbers from 0 on"
         remedy = ""
-        if table.reasons and not takes_integers_only:
+        if takes_integers_only:
+            remedy = (
+                " Pass numbers as they were counted, neither scaled nor in logarithms; those of an "
+                "AnnData may be in layers['counts']."
+            )
+        elif table.reasons:
             remedy = (
                 " components='auto' reads a sparse matrix as counts of words. For other numbers, "
                 "pass X.toarray(), or list the 'components'."

@@ -227,7 +227,7 @@ def test_streams_take_categories_from_the_first_batch():
 @pytest.mark.parametrize(
     ("components", "change", "message"),
     [
-        ([("a", "poisson", ["size"])], {}, "Column 'size' must have counts.*Got"),
+        ([("a", "poisson", ["size"])], {}, "Column 'size' must have counts.*counted"),
         ([("a", "gaussian", ["colour"])], {}, "'colour' has 'red'.*Categorical"),
         ([("a", "bernoulli", ["count"])], {}, "Column 'count' must be binary.*Categorical"),
         ([("a", "gaussian", ["when"])], {}, "'when' is of type datetime64"),
