@@ -6,6 +6,7 @@ coordinate ascent on the mean-field bound. A round is a series of structured pas
 follow each round.
 """
 
+import warnings
 from dataclasses import KW_ONLY
 from itertools import pairwise
 from math import ceil
@@ -49,7 +50,7 @@ from skvt.models.gap_nmf import GaPNMF, sum_columns
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import CountReader
 from skvt.readers.chunks import apply_by_chunk, sum_over_rows
-from skvt.readers.validation import require_prior
+from skvt.readers.validation import find_stack_level, require_prior
 from skvt.rows import sums_of_rows
 from skvt.schedules import RobbinsMonro
 
@@ -60,6 +61,8 @@ N_ROUNDS = 5
 MIN_PASSES_OF_ROUND = 20
 # Share of the ascent passes that are between rounds; all other ascent passes are at the end.
 SHARE_BETWEEN_ROUNDS = 1 / 3
+# A fit warns if magnitudes, which are no counts, have a smaller mean.
+MIN_MEAN = 0.1
 
 
 # The decorator `estimator` replaces the lines ".. shared:" by texts of `skvt.fitting._texts`.
@@ -239,6 +242,17 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
             counts, n_observed = sums_of_rows(X, weights, sum_columns)
             # If all counts are 0, any mean is legal.
             data_mean = counts.sum() / n_observed.sum() if counts.any() else 1.0
+            # Sums of counts are whole, unless weights are not.
+            is_whole = [not (sums % 1.0).any() for sums in (counts, n_observed)]
+            if data_mean < MIN_MEAN and is_whole == [False, True]:
+                warnings.warn(
+                    f"The mean of X is {data_mean:.2g}, and its numbers are no counts. The unit of "
+                    "X decides how many components stay, and in this unit too few may stay. Fit "
+                    "X * (0.5 / X.mean()) instead, and compare the number at half and at twice "
+                    "this scale.",
+                    UserWarning,
+                    stacklevel=find_stack_level(),
+                )
         return GaPNMF(
             n_components=self.n_components, n_features=X.shape[1],
             component_shape=float(self.component_shape),

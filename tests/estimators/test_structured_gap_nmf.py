@@ -1,6 +1,7 @@
 """StructuredGaPNMF takes sampled steps and missing values, and its score predicts counts."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -52,6 +53,18 @@ def test_few_rows_are_computed_in_small_blocks(monkeypatch):
     for n_rows in (1, 9):
         fitted.transform(counts()[:n_rows])
     assert heights == {16}
+
+
+def test_a_fit_warns_of_magnitudes_in_a_unit_that_hides_components():
+    X = counts()
+    few = X * (np.arange(X.size).reshape(X.shape) % 50 == 0)
+    assert few.mean() < 0.1  # counts may be rare
+    for ordinary in (few, X * (0.7 / X.mean())):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            quick().fit(ordinary)
+    with pytest.warns(UserWarning, match=r"mean of X is 0\.004.*0\.5 / X\.mean"):
+        quick().fit(X * (0.004 / X.mean()))
 
 
 def test_a_fit_leaves_nothing_of_its_rows_behind():
@@ -168,6 +181,7 @@ EXTREMES = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:The mean of X")
 @pytest.mark.quick_cases("float64")
 @every_pair("steps, dtype, extreme", STEPS, [np.float32, np.float64], list(EXTREMES))
 def test_extreme_data_give_finite_answers(steps, dtype, extreme):
