@@ -147,8 +147,11 @@ def _read_series(series):
     if dtype != nw.Unknown:
         # Other types, such as lists, and columns of polars without values have no kind.
         return Column(None, name, np.empty(0, "V"))
-    # Sparse columns of pandas have the type Unknown of narwhals, and are read as arrays.
+    # Sparse columns of pandas, and columns of PyArrow without values, have the type Unknown of
+    # narwhals, and are read as arrays.
     values = np.asarray(native)
+    if name.startswith("null"):
+        return _read_objects(values, name)
     kind = {"b": "binary", "i": "real", "u": "real", "f": "real"}.get(values.dtype.kind)
     return Column(kind, name, values)
 
@@ -207,7 +210,15 @@ def fill_column(X, j, mask, values):
     # Make an array of the type of the values, or of objects if the values have several types.
     values = make_level_array(values)
     rows = np.flatnonzero(mask)
-    if values.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
+    are_numbers = values.dtype.kind in "biuf"
+    holds_numbers = series.dtype.is_numeric() or series.dtype == nw.Boolean
+    is_other_type = are_numbers != holds_numbers or series.dtype == nw.Unknown
+    if mask.all() and is_other_type and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
+        # No value was observed, and the type is a default, such as that of NaN.
+        entries = values if are_numbers else values.tolist()
+        series = nw.new_series(series.name, entries, backend=frame.implementation)
+        return frame.with_columns(series).to_native()
+    if are_numbers and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
         series, values = _widen_for_values(series, values)
     # Replace a column of objects of polars by a new one, because polars cannot assign to it. The
     # name of the type identifies it: pandas has columns of objects, too, but can assign to them.

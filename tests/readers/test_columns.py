@@ -74,6 +74,35 @@ def test_an_imputed_number_in_a_column_of_objects_is_no_boolean():
     assert levels.tolist() == [False, True]
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda table: table.reindex(columns=["size", "colour", "is_new"]),
+        lambda table: table.assign(colour=pd.NA, is_new=None).convert_dtypes(),
+        lambda table: pl.from_pandas(table.assign(colour=np.nan, is_new=None)),
+        lambda table: pa.Table.from_pylist(
+            table.assign(colour=None, is_new=np.nan).to_dict("records")
+        ),
+    ],
+)
+def test_columns_of_which_no_value_is_observed_are_imputed_as_in_the_fit(make):
+    is_large = np.arange(80) % 2 == 0
+    colours = np.where(is_large, "red", "blue")
+    table = pd.DataFrame({"size": 9.0 * is_large, "colour": colours, "is_new": is_large})
+    components = [
+        ("size", "gaussian", [0]),
+        ("colour", "categorical", [1]),
+        ("new", "bernoulli", [2]),
+    ]
+    model = skvt.MemoizedDPMixture(2, components=components, random_state=0).fit(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        filled = model.impute(make(pd.DataFrame({"size": [9.0, 0.0]}, index=[5, 7])))
+    columns = filled.to_pydict() if isinstance(filled, pa.Table) else filled
+    assert list(columns["colour"]) == ["red", "blue"]
+    assert list(columns["is_new"]) == [True, False]
+
+
 # ------------------------------------------------------------------------------- cells and dates
 @pytest.mark.parametrize("cell", [[1, 2], {"a": 1}, np.array([1, 2]), {1, 2}], ids=repr)
 def test_cells_with_several_values_are_refused_with_a_remedy(cell):
