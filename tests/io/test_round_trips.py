@@ -139,6 +139,12 @@ def test_gathered_calls_may_be_dense_and_sparse(cls, forms, path):
     check_round_trips(mixture, X, path)
 
 
+def test_a_stream_of_one_batch_of_sums_of_parts_can_be_saved(path):
+    rng = np.random.default_rng(0)
+    X = 9.0 * rng.integers(2, size=(100, 3)) @ rng.normal(size=(3, 6))
+    check_round_trips(skvt.AnnealedFactorialMixture(3, random_state=0).partial_fit(X), X, path)
+
+
 def mixed(n_rows=40):
     """A table with columns of every kind."""
     rng = np.random.default_rng(0)

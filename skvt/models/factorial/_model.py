@@ -441,6 +441,7 @@ class FactorialMixture(ConjugateModel):
         global_params = self.expectation(stats, batch=None, run=run_serially)
         error = self._compute_squared_error(stats, global_params)
         totals[2] = self.noise_variance * totals[1] - error
+        stats.resum()
         return stats
 
     def symmetry_breaking_stats(
