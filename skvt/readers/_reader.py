@@ -99,11 +99,10 @@ class Reader:
     # Remedies in errors for a data frame with other columns than the first rows, and for rows with
     # another number of columns.
     names_remedy: ClassVar[str] = (
-        "Pass X[model.feature_names_in_], which sorts the columns and leaves out others."
+        "Pass X.reindex(columns=model.feature_names_in_), which sorts the columns, leaves out "
+        "others, and adds columns that X lacks as missing values."
     )
     width_remedy: ClassVar[str] = ""
-    # Whether ``names_remedy`` adds columns that are missing.
-    adds_columns: ClassVar[bool] = False
 
     @classmethod
     def from_estimator(cls, estimator):
@@ -226,8 +225,7 @@ class Reader:
         try:
             X = validate_data(estimator, X, reset=self.dtype is None, **requirements)
         except ValueError as error:
-            has_other_names = str(error).startswith("The feature names should match")
-            if has_other_names and (self.adds_columns or "yet now missing" not in str(error)):
+            if str(error).startswith("The feature names should match"):
                 raise ValueError(f"{error}{self.names_remedy}") from error
             if self.width_remedy and "features, but" in str(error):
                 raise ValueError(f"{error} {self.width_remedy}") from error
@@ -373,7 +371,6 @@ class DocumentReader(Reader):
         "Pass X.reindex(columns=model.feature_names_in_, fill_value=0), which sorts the columns, "
         "counts words that X lacks as 0, and leaves out words that the fit does not know."
     )
-    adds_columns = True
     width_remedy = (
         "Count new texts by the vectorizer of the fit, vectorizer.transform(texts), not by "
         "fit_transform, which makes another vocabulary."

@@ -336,6 +336,17 @@ def test_errors_for_counts_say_how_to_make_the_columns_of_the_fit(entry):
 
 
 @every_class
+def test_the_remedy_for_a_column_that_a_frame_lacks_can_be_run(entry):
+    X = pd.DataFrame(entry.data()).add_prefix("column ")
+    model = entry.make().fit(X)
+    X = X.iloc[::-1, :0:-1].assign(other=1.0)
+    with pytest.raises(ValueError, match="yet now missing") as caught:
+        model.score(X)
+    (remedy,) = re.findall(r"Pass (X\.reindex\(.*\)), which", str(caught.value))
+    assert np.isfinite(model.score(eval(remedy)))
+
+
+@every_class
 def test_results_are_not_there_before_a_fit(entry):
     estimator = entry.make()
     for name in ("history_", "components_", "labels_", "table_report_"):
