@@ -103,8 +103,8 @@ class TableReader(Reader):
     def _numbers_or_objects(self, X):
         """Return X as a data frame or an array of floats or objects, and the column attributes.
 
-        The attributes are ``n_features_in_`` and ``feature_names_in_``. Raise an error for other
-        containers, such as lazy frames and dicts, and for empty X.
+        The attributes are ``n_features_in_`` and ``feature_names_in_``. Raise an error for
+        empty X.
         """
         X = require_rows(X, self.owner.__name__, missing=self.accepts_missing, dates=True)
         if is_frame(X):
@@ -116,17 +116,6 @@ class TableReader(Reader):
                     f"is required by {self.owner.__name__}."
                 )
             return X, attributes
-        # Lazy frames have the method ``collect_schema``, and only structured arrays have a type
-        # with names of fields.
-        is_lazy = hasattr(X, "collect_schema")
-        is_structured = getattr(getattr(X, "dtype", None), "names", None)
-        is_list_of_dicts = isinstance(X, list) and X and isinstance(X[0], dict)
-        if is_lazy or isinstance(X, dict) or is_list_of_dicts or is_structured:
-            remedy = "X.collect()" if is_lazy else "pandas.DataFrame(X)"
-            raise TypeError(
-                f"X must be a table in memory. Got an object of type {type(X).__name__}: pass "
-                f"{remedy}."
-            )
         requirements = {"accept_sparse": "csr", "dtype": None, "ensure_all_finite": False}
         X, attributes = self._validate(X, requirements)
         if sp.issparse(X):

@@ -76,11 +76,12 @@ def require_rows(X, caller, *, missing, dates=False):
     Raises
     ------
     TypeError
-        If X is an AnnData, or has dates and ``dates`` does not allow them.
+        If X is an AnnData or no table in memory, or has dates and ``dates`` does not allow them.
     ValueError
         If column names are repeated, or if X has masked values and ``missing`` does not allow them.
     """
     _refuse_anndata(X, caller)
+    _refuse_other_tables(X)
     if is_frame(X):
         _require_distinct_names(X)
     if not (is_frame(X) and dates):
@@ -151,6 +152,22 @@ def _refuse_anndata(X, caller):
             "X.layers; after the fit, call set_words(X.var_names), and tables and displays show "
             "these names. A mixture also takes X.to_df(), a table with the names of its columns. "
             'Results of transform belong into X.obsm["topics"], say.'
+        )
+
+
+def _refuse_other_tables(X):
+    """Raise TypeError for lazy frames, dicts, lists of dicts, and structured arrays."""
+    # Lazy frames have the method ``collect_schema``, and only structured arrays have a type with
+    # names of fields.
+    is_lazy = hasattr(X, "collect_schema") and not is_frame(X)
+    is_structured = getattr(getattr(X, "dtype", None), "names", None)
+    is_list_of_dicts = isinstance(X, list) and X and isinstance(X[0], dict)
+    # Sparse matrices in the format "dok" are dicts.
+    is_dict = isinstance(X, dict) and not sp.issparse(X)
+    if is_lazy or is_dict or is_list_of_dicts or is_structured:
+        remedy = "X.collect()" if is_lazy else "pandas.DataFrame(X)"
+        raise TypeError(
+            f"X must be a table in memory. Got an object of type {type(X).__name__}: pass {remedy}."
         )
 
 

@@ -10,6 +10,7 @@ from tempfile import TemporaryFile
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
 from estimators._registry import (
@@ -344,6 +345,15 @@ def test_the_remedy_for_a_column_that_a_frame_lacks_can_be_run(entry):
         model.score(X)
     (remedy,) = re.findall(r"Pass (X\.reindex\(.*\)), which", str(caught.value))
     assert np.isfinite(model.score(eval(remedy)))
+
+
+@every_class
+def test_tables_of_other_kinds_are_refused_with_a_remedy(entry):
+    X = pd.DataFrame(entry.data()).add_prefix("column ")
+    tables = {r"X\.collect": pl.from_pandas(X).lazy(), r"pandas\.DataFrame": X.to_dict("records")}
+    for remedy, table in tables.items():
+        with pytest.raises(TypeError, match=f"must be a table in memory.*{remedy}"):
+            entry.make().fit(table)
 
 
 @every_class
