@@ -31,11 +31,6 @@ class TableReader(Reader):
     table: Table | None = None
 
     accepts_sparse = accepts_missing = needs_scan = True
-    names_remedy = (
-        "Pass X.reindex(columns=model.feature_names_in_), which sorts the columns, leaves out "
-        "others, and fills columns that X lacks with missing values."
-    )
-    adds_columns = True
 
     @classmethod
     def from_estimator(cls, estimator):

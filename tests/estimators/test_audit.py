@@ -121,6 +121,18 @@ def test_a_linear_function_of_a_column_is_left_out_even_if_it_begins_at_the_mean
     assert model.table_report_["why"].tolist() == ["numbers", *["repeats column 0"] * 2]
 
 
+def test_columns_of_rows_that_occur_several_times_are_no_copies_of_each_other():
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame(rng.normal(size=(150, 2)), columns=["age", "size"])
+    people["name"] = [f"person {i}" for i in range(150)]
+    people["power"] = np.exp(3.0 * people["size"])  # the same order as the sizes
+    panel = people.loc[rng.integers(150, size=600)]
+    with pytest.warns(skvt.ColumnWarning, match="same information as another column"):
+        model = skvt.MemoizedDPMixture(**FEW_PASSES).fit(panel)
+    reasons = model.table_report_["why"].tolist()
+    assert reasons == ["numbers", "numbers", "text or other objects", "repeats column 1"]
+
+
 def test_a_constant_column_of_an_array_changes_nothing():
     X = clusters()[["a", "b"]].to_numpy()
     beside = np.column_stack([np.full(300, 2.0), X])
