@@ -942,11 +942,11 @@ def people_part(args):
     )
 
 
-def visits(seed, n, dispersion, mean_counts):
+def visits(seed, n, dispersion, mean_counts, smallest=0):
     """Draw a data frame of people with counts, and the kind of each person.
 
     ``mean_counts`` (3, 3) has the mean of each count for each kind. Given the kind, the variance of
-    a count is mean + dispersion * mean^2.
+    a count is mean + dispersion * mean^2. ``smallest`` is added to all counts.
     """
     rng = np.random.default_rng(seed)
     kind = rng.choice(3, n, p=[0.5, 0.3, 0.2])
@@ -959,7 +959,7 @@ def visits(seed, n, dispersion, mean_counts):
     })  # fmt: skip
     for name, column in zip(["visits", "pills", "calls"], np.transpose(mean_counts), strict=True):
         factors = rng.gamma(1.0 / dispersion, dispersion, n) if dispersion else 1.0
-        frame[name] = rng.poisson(column[kind] * factors)
+        frame[name] = smallest + rng.poisson(column[kind] * factors)
     return frame, kind
 
 
@@ -972,10 +972,13 @@ def visits_part(args):
     ]
     sizes = {"means .4 to 4": [[0.5, 1, 3], [2, 1, 1], [4, 3, 0.4]],
              "means 3 to 15": [[3, 5, 2], [8, 5, 6], [15, 12, 6]]}  # fmt: skip
-    for (title, mean_counts), dispersion in itertools.product(sizes.items(), (0.0, 0.5)):
+    settings = [(*size, dispersion, 0) for size in sizes.items() for dispersion in (0.0, 0.5)]
+    small = "means .4 to 4"
+    settings.append((f"counts from 1 on, 1 + {small}", sizes[small], 0.5, 1))
+    for title, mean_counts, dispersion, smallest in settings:
         runs = {}
         for n, seed in itertools.product(args.visits_rows, range(args.people_draws)):
-            frame, kind = visits(seed, n, dispersion, mean_counts)
+            frame, kind = visits(seed, n, dispersion, mean_counts, smallest)
 
             def ours(components, frame=frame, seed=seed):
                 """Return the number of components and labels."""
