@@ -63,9 +63,9 @@ INITIAL_ACTIVATION = 0.3
 # critical temperature. From a higher start, all components would describe the same few directions
 # of the data.
 SHARE_OF_CRITICAL = 0.25
-# Maximum initial temperature of annealing. In rows of thousands of columns, the critical
-# temperature is high and activations are certain at any temperature. The maximum is then the
-# initial temperature.
+# Maximum initial temperature of annealing. For rows of thousands of columns, a quarter of the
+# critical temperature would be very high, although activations are certain at any temperature. The
+# initial temperature is then this maximum.
 MAX_INITIAL_T = 6.0
 # Maximum of a learned temperature. A maximum that is too high does no harm, because the learned
 # temperature falls below it at once.
@@ -213,16 +213,18 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         # Guesses of "noise_variance" and "prior_variance" by name, and the largest variance of the
         # rows in any direction. The sum of the prior is the expected number of active components.
         guesses, largest_variance = guess_variances(X, weights, self.n_components, prior.sum())
-        parameters = {name: getattr(self, name) for name in (*guesses, "activation_prior")}
-        learned_names = {name for name, value in parameters.items() if isinstance(value, str)}
-        # The guess of the prior variance is the mean square of one component's contribution.
-        mean_square = guesses["prior_variance"]
+        names = "noise_variance", "prior_variance", "activation_prior"
+        learned_names = {name for name in names if isinstance(getattr(self, name), str)}
+        # `check_variance` refuses variances that are too small compared with a mean square. The
+        # guess of the prior variance is the mean square of one component's contribution.
+        component_square = guesses["prior_variance"]
         if "noise_variance" not in learned_names:
-            check_variance("noise_variance", self.noise_variance, X.dtype, mean_square)
+            check_variance("noise_variance", self.noise_variance, X.dtype, component_square)
             guesses["noise_variance"] = float(self.noise_variance)
         if "prior_variance" not in learned_names:
-            mean_square = max(mean_square, guesses["noise_variance"])
-            check_variance("prior_variance", self.prior_variance, X.dtype, mean_square)
+            # The prior variance must also not be too small compared with the variance of the noise.
+            largest_square = max(component_square, guesses["noise_variance"])
+            check_variance("prior_variance", self.prior_variance, X.dtype, largest_square)
             guesses["prior_variance"] = float(self.prior_variance)
         model = FactorialMixture(
             n_components=self.n_components, n_features=X.shape[1], activation_prior=prior,
@@ -371,7 +373,8 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         # Concatenate each field over the batches.
         return ActivationPosterior(*map(np.concatenate, zip(*posteriors, strict=True)))
 
-    # The score is the weighted mean of `score_samples`.
+    # The score is the weighted mean of `score_samples`, as for mixtures. `MixtureEstimator` is not
+    # a base, because its other methods assign each row to a single component.
     score = MixtureEstimator.score
     _compute_score_sums = MixtureEstimator._compute_score_sums
 

@@ -147,8 +147,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     weights_ : ndarray of shape (n_components,)
         Expected weights theta.
     n_active_components_ : int
-        Number of components to which at least a thousandth of the data is expected to belong. It is
-        a thousandth of the sum of X.
+        Number of components to which at least a thousandth of the data is expected to belong. A
+        thousandth of the data is a thousandth of the sum of X.
     n_components_ : int
         Number of components K. It is the truncation ``n_components``.
     data_mean_prior_ : float
@@ -275,8 +275,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         # The activations from which the first local step of each row starts; None for defaults.
         row_starts = None
         if not stream:
-            # A new fit starts from equal activations. If rows were solved from scratch under the
-            # random initial components, each would keep only a few of them. In a fit that
+            # A new fit starts from equal activations. A row that is solved from scratch under the
+            # random initial components would keep only a few of the components. In a fit that
             # continues, NaN means that rows are solved from scratch.
             activation = np.nan if self._is_warm_start() else 1.0
             row_starts = np.full((X.shape[0], self.n_components), activation, X.dtype)
@@ -305,9 +305,11 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         engine = StructuredInference(step_sizes, self.global_step)
         if stream:
             return (Phase(engine),)
-        n_first_round, later_rounds = self._divide_into_rounds(1 if uses_minibatches else N_ROUNDS)
-        # The first phase lasts until the first of the later phases begins.
-        return Phase(engine), *make_ascent_phases(engine, n_first_round, later_rounds)
+        n_rounds = 1 if uses_minibatches else N_ROUNDS
+        n_passes_first_round, later_rounds = self._divide_into_rounds(n_rounds)
+        # The first phase ends when the first phase of coordinate ascent begins, that is, after
+        # ``n_passes_first_round`` passes.
+        return Phase(engine), *make_ascent_phases(engine, n_passes_first_round, later_rounds)
 
     def _divide_into_rounds(self, n_rounds):
         """Return the number of structured passes of the first round, and a list for later rounds.
@@ -323,8 +325,8 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         n_before_round = int(n_between / max(1, n_rounds - 1))
         # Structured passes are divided into rounds of equal length, up to rounding.
         round_ends = [n_structured * i // n_rounds for i in range(n_rounds + 1)]
-        n_first_round, *n_later_rounds = [end - start for start, end in pairwise(round_ends)]
-        return n_first_round, [(n_before_round, n_passes) for n_passes in n_later_rounds]
+        n_passes_first_round, *n_passes_later = [end - start for start, end in pairwise(round_ends)]
+        return n_passes_first_round, [(n_before_round, n_passes) for n_passes in n_passes_later]
 
     # --------------------------------------------------------------------------- attributes
     data_mean_prior_ = model_property(
@@ -451,4 +453,5 @@ def _compute_activations(fitted, X, workers):
     model = fitted.model.mean_field()
     global_params = model.compute_expected_spectra(*fitted.lam())
     results = iterate_local_results(model, lambda batch: global_params, data, workers)
+    # The parameters q of a local result of mean field are E[H] in this model.
     return np.concatenate([result.q for _, result in results])

@@ -36,9 +36,9 @@ from skvt.readers.validation import (
     split_pipeline,
 )
 
-# Probability of a warning of impossible shares if all true mean shares are 0 or 1, and the largest
-# excess that counts as a rounding error.
+# Maximum probability of a warning of impossible shares if all true mean shares are 0 or 1.
 _FALSE_WARNING_PROBABILITY = 1e-3
+# Maximum distance of a share from the range [0, 1] that counts as a rounding error.
 _MAX_ROUNDING = 1e-6
 
 
@@ -85,9 +85,9 @@ def covariate_effects(
         effects.
     contrasts : dict or None, default=None
         Maps the name of each contrast to a dict, which maps terms to weights. If given, the table
-        has the sums of weight times effect instead of the effects. The first level of a category,
-        which has no term of its own because the other levels are compared with it, may be named in
-        the same way, ``"party[T.Con]"``; its effect is 0.
+        has the sums of weight times effect instead of the effects. The first level of a category
+        has no term, because the other levels are compared with it. A contrast may still name it
+        like the other levels, ``"party[T.Con]"``. Its effect is 0.
     n_clusters : int, "auto" or None, default=None
         The clusters of mixtures. With None, each component counts as a cluster. "auto" or an
         integer joins components into clusters, as in ``predict``.
@@ -189,14 +189,16 @@ def covariate_effects(
     are_mixtures = _check_whether_mixtures(fits)
     design = make_design(covariates, formula, num_samples(X))
     reported = _Combinations.from_options(design, at, contrasts)
-    # Topic models leave out documents without words. All rows count as rows with words for
-    # mixtures, for which ``word_counts`` is empty.
+    # Topic models leave out documents without words. Mixtures use all rows, so that ``has_words``
+    # is a single True.
     word_counts = [] if are_mixtures else [count_words(fit, X) for fit in fits]
-    has_words = np.all([fit_counts.sum(axis=1) > 0.0 for fit_counts in word_counts], axis=0)
+    has_words = are_mixtures or np.all([counts.sum(axis=1) > 0.0 for counts in word_counts], axis=0)
     used_rows = np.flatnonzero((weights > 0.0) & has_words)
     regression = Regression.for_rows(design, used_rows, weights, cluster, link)
-    # Effects, and mean shares of rows for warnings, as combinations of coefficients.
-    combinations = regression.to_orthogonal(reported.weights), regression.find_extreme_rows()
+    # Effects are combinations of coefficients with the weights (Q, P). The mean shares at the
+    # extreme rows, by which shares are judged, are other combinations of coefficients.
+    effect_weights = regression.to_orthogonal(reported.weights)
+    extreme_rows = regression.find_extreme_rows()
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     with one_blas_thread():
         # Shares have a row for each used row. `estimate_cluster_shares` gets all rows and keeps
@@ -205,19 +207,16 @@ def covariate_effects(
             shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
         else:
             shares = [
-                estimate_topic_shares(fit, fit_counts[used_rows])
-                for fit, fit_counts in zip(fits, word_counts, strict=True)
+                estimate_topic_shares(fit, counts[used_rows])
+                for fit, counts in zip(fits, word_counts, strict=True)
             ]
         estimates = [
-            _estimate_effects(fit_shares, regression, *combinations, n_draws, rng)
+            _estimate_effects(fit_shares, regression, effect_weights, extreme_rows, n_draws, rng)
             for fit_shares in shares
         ]
-        effects, means = (
-            _calibrate_and_pool(results, shares, *regression.compute_corrections(combination_set))
-            for results, combination_set in zip(
-                zip(*estimates, strict=True), combinations, strict=True
-            )
-        )
+        effects_of_fits, means_of_fits = zip(*estimates, strict=True)
+        effects = _calibrate_and_pool(effects_of_fits, shares, regression, effect_weights)
+        means = _calibrate_and_pool(means_of_fits, shares, regression, extreme_rows)
     _warn_of_useless_shares(means.standard_error, are_mixtures)
     _warn_of_impossible_shares(means, link, are_mixtures)
     columns = effects.columns(level, reported.names)
@@ -341,11 +340,12 @@ def _are_finite_weights(weights):
 
 
 def _estimate_effects(shares, regression, combinations, rows, n_draws, rng):
-    """Return estimates and their sandwich variances of one fit, in arrays (2, M, Q, K).
+    """Return estimates and their sandwich variances of one fit, in two arrays.
 
-    ``shares`` are the :class:`~skvt._results._shares.Shares` of the fit. The first array has the
-    effects, which are the Q ``combinations`` of coefficients. The second array has mean shares by
-    least squares at the Q ``rows`` of :meth:`Regression.find_extreme_rows`.
+    ``shares`` are the :class:`~skvt._results._shares.Shares` of the fit. The first array,
+    (2, M, Q, K), has the effects, which are the Q ``combinations`` of coefficients. The second
+    array, (2, M, number of rows, K), has mean shares by least squares at the ``rows`` of
+    :meth:`Regression.find_extreme_rows`.
     """
     # (M, K, K): matrices by which the estimated shares (n, K) are multiplied, one for each draw.
     draw_matrices = shares.draw_matrices(n_draws, rng)
@@ -373,20 +373,25 @@ def _compute_combinations(combinations, coefficients, covariance):
     return combinations @ coefficients, variances
 
 
-def _calibrate_and_pool(results, shares, factors, degrees_of_freedom):
-    """Pool the estimates of all fits, whose variances the last two arguments calibrate."""
+def _calibrate_and_pool(results, shares, regression, combinations):
+    """Correct the variances of all fits for few rows, in place, and pool the estimates.
+
+    ``results`` has an array of :func:`_estimate_effects` for each fit, whose estimates are
+    ``combinations`` of coefficients.
+    """
+    factors, degrees_of_freedom = regression.compute_corrections(combinations)
     for _, variances in results:
         variances *= factors[:, None]
     return pool(results, shares, degrees_of_freedom[:, None])
 
 
 def _warn_of_useless_shares(standard_errors, are_mixtures):
-    """Warn of topics or clusters of whose mean shares a standard error (Q, K) is above 0.5.
+    """Warn if a mean share of a topic or cluster has a standard error above 0.5.
 
-    A number between 0 and 1 has a standard deviation of at most 0.5, so that such an estimate says
-    less than that shares are between 0 and 1. Corrected shares are far outside this range if the
-    correction is almost singular, that is, if words or rows hardly distinguish some of the topics
-    or clusters.
+    ``standard_errors`` (number of rows, K) belong to the mean shares at the extreme rows. A number
+    between 0 and 1 has a standard deviation of at most 0.5, so that such an estimate says less than
+    that shares are between 0 and 1. Corrected shares are far outside this range if the correction
+    is almost singular, that is, if words or rows hardly distinguish some of the topics or clusters.
     """
     # Errors are NaN in a row that alone determines its mean shares.
     errors = np.fmax.reduce(standard_errors, axis=0)
@@ -417,7 +422,8 @@ def _warn_of_impossible_shares(means, link, are_mixtures):
     if link == "logit":
         return
     excess = np.maximum(-means.estimate, means.estimate - 1.0).clip(min=0.0)
-    # If all Q K mean shares are 0 or 1, a warning has at most this probability, by Bonferroni.
+    # If all true mean shares are 0 or 1, a warning has at most the probability
+    # _FALSE_WARNING_PROBABILITY, by the inequality of Bonferroni.
     critical = student.isf(_FALSE_WARNING_PROBABILITY / excess.size, means.degrees_of_freedom)
     impossible = np.flatnonzero(
         (excess > critical * means.standard_error + _MAX_ROUNDING).any(axis=0)

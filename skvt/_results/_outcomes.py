@@ -145,8 +145,10 @@ def outcome_by_cluster(
         cluster_shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
         for shares in cluster_shares:
             factors = _compute_small_sample_factors(shares.profiles)
+            # The shares of a row are its assignments to clusters, (n, K).
+            assignments = shares.estimates
             corrections = shares.draw_matrices(n_draws, rng)
-            means = _estimate_means(shares.estimates, corrections, values, used_weights, factors)
+            means = _estimate_means(assignments, corrections, values, used_weights, factors)
             results.append(means)
     pooled = pool(results, cluster_shares, degrees_of_freedom=used_rows.size - 1)
     # An outcome of numbers has one term with an empty name. The column of names is left out below.
@@ -155,12 +157,16 @@ def outcome_by_cluster(
         # Standard errors are too small if few rows have the category, or nearly all. The interval
         # of Wilson has the variance of a binomial share. Only standard errors include how uncertain
         # the clusters are.
-        # (K,): inverse of the effective number of rows of each cluster.
-        inverse_m = (cluster_shares[0].profiles ** 2).sum(axis=1)
+
+        # (K,): 1 / m for the effective number of rows m of each cluster, see
+        # `_compute_small_sample_factors`.
+        inverse_counts = (cluster_shares[0].profiles ** 2).sum(axis=1)
         category_shares = pooled.estimate.clip(0.0, 1.0)
-        variance = category_shares * (1.0 - category_shares) * inverse_m
+        variance = category_shares * (1.0 - category_shares) * inverse_counts
         quantile = student.ppf(0.5 + 0.5 * level, used_rows.size - 1)
-        low, high = make_share_intervals(category_shares, variance, inverse_m, quantile)
+        low, high = make_share_intervals(category_shares, variance, inverse_counts, quantile)
+        # Bring the ends, (Q, K) each, to the order of the table: all terms of the first cluster,
+        # then all terms of the second cluster, and so on.
         columns["low"] = np.minimum(low.T.ravel(), columns["low"].clip(0.0, 1.0))
         columns["high"] = np.maximum(high.T.ravel(), columns["high"].clip(0.0, 1.0))
     new_names = {"component": "cluster", "term": "category", "effect": "mean"}
@@ -215,18 +221,20 @@ def _estimate_means(assignments, corrections, values, weights, factors):
     therefore replaced by its linear approximation at the mean of the draws. ``factors`` (K,)
     multiply the squared errors, because these are too small for few rows.
     """
-    mean_assignments = weights[:, None] * (assignments @ corrections.mean(axis=0))
-    sizes = mean_assignments.sum(axis=0)
+    weighted_assignments = weights[:, None] * (assignments @ corrections.mean(axis=0))
+    sizes = weighted_assignments.sum(axis=0)
     # A cluster without rows has no mean.
     sizes[sizes == 0.0] = np.nan
-    means_at_mean_draw = values.T @ mean_assignments / sizes
+    means_at_mean_draw = values.T @ weighted_assignments / sizes
     results = np.empty((2, len(corrections), *means_at_mean_draw.shape))
     # Two views of ``results``, (M, Q, K) each.
     means, squared_errors = results
     for m, correction in enumerate(corrections):
-        drawn_assignments = weights[:, None] * (assignments @ correction) / sizes
+        # (n, K): the weight of each row in the mean of each cluster. The weights of a cluster sum
+        # to about 1.
+        row_weights = weights[:, None] * (assignments @ correction) / sizes
         for q, column in enumerate(values.T):
-            deviations = drawn_assignments * (column[:, None] - means_at_mean_draw[q])
+            deviations = row_weights * (column[:, None] - means_at_mean_draw[q])
             means[m, q] = means_at_mean_draw[q] + deviations.sum(axis=0)
             squared_errors[m, q] = (deviations**2).sum(axis=0) * factors
     return results

@@ -23,7 +23,8 @@ BANDWIDTHS = np.array([60.0, 90.0, 130.0, 180.0])
 CENTRE_RANGE = 1500.0, 7500.0
 HALF_WIDTH_RANGE = 200.0, 700.0
 # Standard deviation of the line of a pure tone in the spectrum: a Hann window of 512 samples at 16
-# kHz has half its gain at a distance of one bin.
+# kHz has half its gain at a distance of one bin. A bin is 31.25 Hz wide, so that the standard
+# deviation is 31.25 / sqrt(2 log 2).
 LINE_WIDTH = 26.5
 
 
@@ -91,7 +92,7 @@ def make_spectrogram(
     X : ndarray of shape (n_samples, n_features)
         Whole counts as float64. Rows are frames: the transpose of the paper's matrix.
     components : ndarray of shape (n_components, n_features)
-        Spectra, scaled to ``mean_count``.
+        Spectra. Each has the mean ``mean_count / n_components`` over bins.
     activations : ndarray of shape (n_samples, n_components)
         Levels of the sounds: ``X ~ Poisson(activations @ components)``. The three results are
         returned as a named tuple.

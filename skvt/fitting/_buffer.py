@@ -158,9 +158,9 @@ class Gathered:
         return next(iter(self.calls)) if len(self.calls) == 1 else self.key
 
     @property
-    def is_new(self):
-        """Whether the last call provided all gathered rows."""
-        return self.n_last == self.weights.size
+    def from_several_calls(self):
+        """Whether calls before the last call provided some of the gathered rows."""
+        return self.n_last != self.weights.size
 
     def copy_for_next_call(self):
         """Return the gathered rows for the next call, or None if the batch is complete.
@@ -170,7 +170,7 @@ class Gathered:
         if self.is_complete:
             return None
         # The concatenated rows of several calls are a copy already.
-        if not self.is_new:
+        if self.from_several_calls:
             return self
         return replace(self, X=self.X.copy(), weights=self.weights.copy())
 

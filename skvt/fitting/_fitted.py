@@ -46,9 +46,9 @@ class Fitted:
       components of each cluster.
     - ``words`` (n_features,): the names of the columns.
     - ``joins``: the sequence in which components are joined to clusters.
-    - ``seen``: the checksum of the rows of ``fit``, and the number of rows of a batch. If both are
-      the same in a warm start, it uses the memos of the batches: their statistics and entropies.
-      None if the state has no memos of the rows of ``fit``.
+    - ``seen``: the checksum of the rows of ``fit``, and the number of rows of a batch. A warm start
+      in which both are the same uses the memos of the batches again, which have the statistics and
+      entropies of the batches. None if the state has no memos of the rows of ``fit``.
     - ``gathered``: rows of the last small calls of ``partial_fit``, among which births, the moves
       that add components, are tried.
     - ``n_words``: the sum of all counts of words in ``fit``.
@@ -110,15 +110,16 @@ class Fitted:
         model, stats = self.model.without_background(self.stats)
         if model is self.model:
             return None
+        # ``stats`` count every row once, as at T = 1. The memos are left out.
         state = self.state.convert_to_state(stats=stats, inv_temp=1.0, replication=1.0)
         return replace(self, model=model, state=state)
 
     def draft(self, stat_rows=None, **changes):
         """Return a copy with changed fields, independent of this fit.
 
-        The caller may change the state, the policy and the history of the copy in place, but only
-        the rows ``stat_rows`` of the arrays of statistics, such as the words of a topic model; None
-        stands for all rows.
+        The caller may change the state, the policy and the history of the copy in place. In the
+        arrays of statistics, the caller may change only the rows ``stat_rows``, such as the rows of
+        some words in a topic model. None stands for all rows.
         """
         state, policy = self.state.draft(stat_rows), deepcopy(self.policy)
         return replace(self, state=state, policy=policy, history=History(self.history), **changes)
@@ -162,10 +163,12 @@ class Fitted:
         - With memos, births must be due, all memos must belong to gathered rows, and the fit must
           have a single component, so that no division of the rows into components is lost.
         """
-        if gathered is not None and not self.memos:
-            return not gathered.is_new
-        is_due = gathered is not None and gathered.is_due
-        return is_due and set(self.memos) <= gathered.memo_keys and n_components == 1
+        if gathered is None:
+            return False
+        if not self.memos:
+            return gathered.from_several_calls
+        has_all_memos = set(self.memos) <= gathered.memo_keys
+        return gathered.is_due and has_all_memos and n_components == 1
 
     def without_data_of_rows(self):
         """Return the fit without the fields that predictions in other processes do not need.

@@ -91,7 +91,9 @@ def _fit_call(estimator, before, rows, batch_id, workers):
         begins_stream = before.can_be_replaced_by(gathered, shown_fit.model.size(shown_fit.stats))
     # The gathered rows replace the rows of this call if the stream begins, if births are due, or if
     # no rows of earlier calls are gathered.
-    if gathered is not None and (begins_stream or gathered.is_due or gathered.is_new):
+    if gathered is not None and (
+        begins_stream or gathered.is_due or not gathered.from_several_calls
+    ):
         X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
     if begins_stream:
         fitted, plan = _begin_stream(estimator, before, X, weights, labels, workers)

@@ -113,7 +113,10 @@ class ComponentsDisplay:
         elif np.ndim(self.means) == 2 and np.ndim(self.covariances) == 3:
             n_features = np.shape(self.means)[1]
             features = check_indices(features, n_features, "features")
-            names = require_column_names(None, self.feature_names, n_features)[features].astype(str)
+            names = require_column_names(
+                estimator=None, feature_names=self.feature_names, n_features=n_features
+            )
+            names = names[features].astype(str)
             ax = ensure_axes(ax)
             self.axes_ = np.array([ax], dtype=object)
             self.bounding_ax_ = None
@@ -170,7 +173,7 @@ class ComponentsDisplay:
         # Without names, label the axes only if there are more columns than the two that are shown.
         if self.feature_names is not None or np.shape(self.means)[1] > 2:
             prefix = "column " if self.feature_names is None else ""
-            x_name, y_name = (shorten(prefix + name, 2) for name in names)
+            x_name, y_name = (shorten(prefix + name, n_lines=2) for name in names)
             ax.set(xlabel=x_name, ylabel=y_name)
 
     def _plot_table(self, ax, components, features, names, image_kw):
@@ -192,7 +195,7 @@ class ComponentsDisplay:
         self.images_.append(ax.imshow(table, **style))
         # Turn the names by 90 degrees if one is long or there are many.
         rotation = 90 if max(map(len, names)) > 3 or len(names) > 20 else 0
-        short_names = [shorten(name, 1) for name in names]
+        short_names = [shorten(name, n_lines=1) for name in names]
         ax.set_xticks(range(len(names)), short_names, rotation=rotation, fontsize="small")
         ax.set_yticks(range(len(indices)), indices, fontsize="small")
         ax.set_ylabel("component")
@@ -270,9 +273,11 @@ def make_full_covariances(estimator):
     """
     covariances = _get_values(estimator, "covariances")
     n_components, n_features = np.shape(estimator.means_)
-    # skvt stores the type that was used in ``covariance_type_``; scikit-learn has the parameter.
+    # In skvt, ``covariance_type_`` is the type of the fit. Estimators of scikit-learn have only the
+    # parameter.
     parameter = getattr(estimator, "covariance_type", None)
-    if getattr(estimator, "covariance_type_", parameter) == "tied":
+    type_of_fit = getattr(estimator, "covariance_type_", parameter)
+    if type_of_fit == "tied":
         return np.broadcast_to(covariances, (n_components, n_features, n_features))
     if covariances.ndim == 3:
         return covariances
