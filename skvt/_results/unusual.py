@@ -282,7 +282,7 @@ def _drop_small_components(fitted, columns):
     of the logarithm, because the density of an amount is high near 0, so that an amount that is far
     too small would look usual.
     """
-    component = fitted.model.component.without_volume
+    component = fitted.model.component.without_jacobian
     component = reduce(lambda part, j: part.without_indicator(j), columns, component)
     model, stats = replace(fitted.model, component=component), fitted.stats.as_stats()
     has_many_rows = have_large_shares(fitted.model.component_masses(stats))

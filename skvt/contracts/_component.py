@@ -165,7 +165,7 @@ class Completes(Protocol):
         """Return the component that does not model whether ``column`` is observed."""
 
     @property
-    def without_volume(self) -> "Component":
+    def without_jacobian(self) -> "Component":
         """The component with densities of logarithms, in columns that are modelled in logarithms.
 
         The component itself has densities of the values, which include a Jacobian.

@@ -15,7 +15,8 @@ from skvt._compiled import gammaln_array as gammaln
 from skvt.expfam._gamma import CERTAIN_COUNT, MIN_DRAW, log_standard_gamma
 from skvt.typing import Array
 
-# Range of learned concentrations. Outside this range the bound is flat, and float32 is inaccurate.
+# Range of learned concentrations. Outside this range, the functions that the fits maximise hardly
+# depend on the concentration, and float32 is inaccurate.
 _MIN_CONCENTRATION = 1e-4
 _MAX_CONCENTRATION = 1e4
 # Maximum number of steps of Newton's method.
@@ -32,8 +33,8 @@ class Dirichlet:
     The natural parameter ``eta`` is the concentration, and the sufficient statistic is
     ``t(x) = log x``. A member of the family is one vector eta (D,), and an array (..., D) holds
     several members. The methods up to :meth:`entropy` are the methods of every
-    :class:`~skvt.expfam.Family`, and :meth:`concentrate_at`. The methods after :meth:`entropy`
-    return moments of powers of x, or fit concentrations.
+    :class:`~skvt.expfam.Family`, except :meth:`concentrate_at`, which only some families have. The
+    methods after :meth:`entropy` return moments of powers of x, or fit concentrations.
     """
 
     @staticmethod
@@ -175,9 +176,8 @@ class Dirichlet:
         digamma(sum(eta + n))`` over the sequences, and ``mean_digamma_total`` is the mean of
         ``digamma(sum(eta + n))``.
 
-        Expectation-maximisation, with :meth:`fit` in each step, would lower the entry of an event
-        that is never drawn very slowly: the inverse of the entry would grow linearly with the
-        number of steps.
+        Expectation-maximisation, with :meth:`fit` in each step, would be slow if an event is never
+        drawn: the inverse of its entry would grow only linearly with the number of steps.
         """
         numerator = mean_log + mean_digamma_total - digamma(eta)
         denominator = mean_digamma_total - float(digamma(eta.sum()))

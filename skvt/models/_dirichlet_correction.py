@@ -86,7 +86,9 @@ def write_log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
     for i in range(a.size):
         # P is x^a exp(-x) S / Gamma(a + 1) with the series S = sum_n x^n / ((a + 1) ... (a + n)).
         # Compute S as a fraction p / q by Horner's scheme, together with the derivatives of p and q
-        # in a, so that a single division is needed.
+        # in a, so that a single division is needed. From the inside out, each step replaces S by
+        # ``1 + x S / factor``: q becomes ``factor q``, and p becomes the new q plus ``x p``. The
+        # derivative dq is updated before q, because it depends on the old q.
         x = exp(min(log_x[i], 1.0))
         p, q, dp, dq = 1.0, 1.0, 0.0, 0.0
         for step in range(_N_TERMS):
@@ -95,11 +97,13 @@ def write_log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
             q *= factor
             dp = dq + x * dp
             p = q + x * p
-        # The factor x^a exp(-x) cancels. ``slope`` is ``a d(S / a) / da``.
+        # The factor x^a exp(-x) / Gamma(a) cancels, so that the slope of log x is
+        # ``-((S / a) (log x - psi(a)) + d(S / a) / da)``.
         inverse_q, inverse_a = 1.0 / q, 1.0 / a[i]
         series = p * inverse_q
-        slope = (dp - series * dq) * inverse_q - series * inverse_a
-        out[i] = -inverse_a * (series * (log_x[i] - digamma(a[i])) + slope)
+        # ``a d(S / a) / da``.
+        scaled_derivative = (dp - series * dq) * inverse_q - series * inverse_a
+        out[i] = -inverse_a * (series * (log_x[i] - digamma(a[i])) + scaled_derivative)
     _write_slopes_of_large(a, log_x, out)
 
 
@@ -123,35 +127,42 @@ def _write_slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
         entries[n] = i
         n += 1 if log_x[i] > 1.0 else 0
     # The intervals of s begin at 0 and end at ``lengths``, which are negative in the lower tail.
-    # ``distances`` first hold log(x), and then log(x) - psi(a), with the sign reversed in the lower
-    # tail.
-    x, shapes, distances, lengths = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    # ``log_terms`` first hold log(x). The second of the next loops replaces log(x) by
+    # log(x) - psi(a), with the sign reversed in the lower tail.
+    x, shapes, log_terms, lengths = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
     integrals = np.zeros(n)
     for j in range(n):
-        shapes[j], distances[j] = a[entries[j]], log_x[entries[j]]
+        shapes[j], log_terms[j] = a[entries[j]], log_x[entries[j]]
     for j in range(n):
-        x_j, shape = exp(distances[j]), shapes[j]
+        x_j, shape = exp(log_terms[j]), shapes[j]
         sign = -1.0 if x_j <= shape else 1.0
-        # Bound the |s| at which the log density is _MAX_FALL below its value at s = 0. It falls by
-        # at least x s^2 / 2 in the upper tail, x s^2 / (2 + |s|) in the lower tail, and |s (a - x)|
-        # in both. ``upper``, ``lower`` and the quotient below are the |s| at which these numbers
-        # are _MAX_FALL.
+        # The interval ends where the log density is at least _MAX_FALL below its value at s = 0.
+        # Each of the following lengths |s| is the solution of an equation ``fall = _MAX_FALL``, in
+        # which ``fall`` is a lower limit of the fall of the log density.
         c = _MAX_FALL / x_j
-        lower, upper = 0.5 * (c + np.sqrt(c * c + 8.0 * c)), np.sqrt(2.0 * c)
-        # The quotient is infinite if x = a.
-        lengths[j] = sign * min(lower if x_j <= shape else upper, _MAX_FALL / abs(shape - x_j))
+        # In the lower tail, the log density falls by at least x s^2 / (2 + |s|).
+        lower_length = 0.5 * (c + np.sqrt(c * c + 8.0 * c))
+        # In the upper tail, it falls by at least x s^2 / 2.
+        upper_length = np.sqrt(2.0 * c)
+        # In both tails, it falls by at least |s (a - x)|. The length is infinite if x = a.
+        linear_length = _MAX_FALL / abs(shape - x_j)
+        lengths[j] = sign * min(lower_length if x_j <= shape else upper_length, linear_length)
         x[j] = x_j
-        distances[j] = sign * (distances[j] - digamma(shape))
+        log_terms[j] = sign * (log_terms[j] - digamma(shape))
     for i in range(_NODES.size):
         for j in range(n):
             s = lengths[j] * _NODES[i]
+            # The integrand is the product of ``t p(t) / (x p(x))`` and of log t - psi(a), with the
+            # sign reversed in the lower tail. The factor t comes from ``dt = t ds``.
             relative_density = exp(x[j] + shapes[j] * s - x[j] * exp(s))
-            integrals[j] += _NODE_WEIGHTS[i] * (abs(s) + distances[j]) * relative_density
+            integrals[j] += _NODE_WEIGHTS[i] * (abs(s) + log_terms[j]) * relative_density
     for j in range(n):
         shape = shapes[j]
         if shape > _NEARLY_NORMAL:
             # The cube root w of x / a is 1 - 1 / (9 a) + z / (3 sqrt(a)) with a normal variate z.
-            # At a fixed quantile, z is a constant.
+            # At a fixed quantile, z is a constant, so that w has the derivative
+            # ``w' = 1 / (18 a^2) - (w - 1) / (2 a)`` in a. Since log x is log a + 3 log w, its
+            # derivative is ``1 / a + 3 w' / w``.
             w = exp((log_x[entries[j]] - np.log(shape)) / 3.0)
             out[entries[j]] = (1.0 + (1.0 / (6.0 * shape) - 1.5 * (w - 1.0)) / w) / shape
         else:
@@ -233,6 +244,8 @@ def _write_gradients(
         n = 0
         for v in range(start, stop):
             eta, row = np.float64(prior[v]), row_of_word[v]
+            # A prior of 0 keeps the coefficients of an earlier prior, ``last_eta``. They are right
+            # for entries whose lam is ``last_eta``, and all other entries are listed below.
             if eta != last_eta and eta > 0.0:
                 last_eta, digamma_eta, inverse_eta = eta, digamma(eta), 1.0 / trigamma(eta)
                 _write_series(eta, coefficients)
@@ -301,7 +314,8 @@ def correct_statistics(
     ----------
     array : Array
         The parameters of q(beta_k) are ``lam = prior + scale * array``, (V, K), a column for each
-        topic.
+        topic. ``scale * array`` are the statistics of the topics, as in
+        :class:`~skvt.expfam.RunningStats`. Without ``prior`` and ``scale``, the array is lam.
     gammas : Gammas
         The variates of which the topics were made. The words that are not listed have statistics of
         0, so that only the sum of their variates matters, and all of them have the same gradient.
@@ -339,6 +353,8 @@ def correct_statistics(
         gradients_of_others *= -hat_totals * np.exp(gammas.logs_of_others - gammas.log_totals)
     out, inverses = np.empty((2, n_words, n_topics))
     sums = np.empty((-(-n_words // _WORDS_PER_CLAIM), 3, n_topics))
+    # The items of the first loop are the blocks of words, which a thread takes one at a time.
+    # `SharedLoop` appends the last argument of the function, the counter.
     run(_write_gradients, SharedLoop(
         len(sums), 1, array, scale, prior, logs, gammas.log_totals, hat, row_of_word, hat_totals,
         gradients_of_others, out, inverses, sums,

@@ -94,7 +94,7 @@ class Logged(WrapperMixin, Product):
         return self.blocks[1].columns
 
     @property
-    def without_volume(self) -> "Logged":
+    def without_jacobian(self) -> "Logged":
         values, volume = self.blocks
         components = values.component, NoVolume(volume.component.n_features, volume.component.dtype)
         return self.with_components(components)

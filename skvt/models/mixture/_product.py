@@ -467,8 +467,8 @@ class Product(ConjugateComponent):
         return rows
 
     @property
-    def without_volume(self) -> "Product":
-        return self.with_components(block.component.without_volume for block in self.blocks)
+    def without_jacobian(self) -> "Product":
+        return self.with_components(block.component.without_jacobian for block in self.blocks)
 
     def without_indicator(self, column: int) -> "Product":
         """Return the product that does not model whether ``column`` is observed.

@@ -27,11 +27,12 @@ from skvt.typing import Array, IndexArray
 LOG_2PI = np.log(2.0 * np.pi)
 # Maximum number of natural parameters that predictive densities and merges hold at a time.
 _ENTRIES_AT_ONCE = 2**20
-# Maximum number of components, each fitted to one row, that are computed at a time. It is also the
-# minimum number of rows whose features are summed at a time.
+# Maximum number of components, each fitted to one row, that are computed at a time.
 _FITTED_AT_ONCE = 512
 # Maximum number of entries of the table of these components.
 _TABLE_ENTRIES_AT_ONCE = 2**18
+# Minimum number of rows whose features are summed at a time.
+_MIN_ROWS_PER_SUM = 512
 
 
 def sum_per_component(values: Array) -> Array:
@@ -61,8 +62,8 @@ class RowFits:
         """Return fits of prepared rows to seeds, and the magnitudes of their terms, (n, K) each.
 
         ``seeds`` are indices of K rows. The magnitude of a fit is the sum of the absolute values of
-        its terms, to which rounding errors are relative. If ``with_magnitudes`` is false, the
-        magnitudes may be left out, and are then 0.
+        its terms. Rounding errors of the fit are proportional to it. If ``with_magnitudes`` is
+        false, the magnitudes may be left out, and are then 0.
         """
         lam = self._component.natural_parameters(dense(self._features(seeds)))
         # (P, K): the transposed table.
@@ -273,9 +274,11 @@ class ConjugateComponent:
     def row_statistics(self, X: Any, size: int) -> Iterator[tuple[slice, Array, Array]]:
         """Yield slices of n rows, their log base measures (n,), and M F(x) of rows, (n, ..., E).
 
-        Slices have so few rows that the caller can hold ``size`` numbers for each row. ``added`` is
-        left out of the squares, because it is meant for fits and not for densities.
+        Slices have so few rows that the caller can hold ``size`` numbers for each row. The array
+        ``added``, which fits add to the squares of rows, is left out, because densities are those
+        of the rows themselves.
         """
+        # All components in which ``added`` is not None are dataclasses.
         component: Any = self if self.added is None else replace(self, added=None)  # type: ignore[type-var]
         features = dense(component.features(X))
         base = features @ np.broadcast_to(self.base, features.shape[1])
@@ -284,8 +287,10 @@ class ConjugateComponent:
 
     def weighted_sums(self, X: Any, weighted_resp: Array) -> Array:
         """Return sums of features (K, P) for responsibilities times weights of the rows, (n, K)."""
-        sums = np.zeros((weighted_resp.shape[1], self.feature_coefficients(self.prior).shape[-1]))
-        rows_at_once = max(_FITTED_AT_ONCE, self.entries_at_once // sums.shape[1])
+        # The prior has the shape of t (..., E), and the product of M' and any t has P entries.
+        n_row_features = self.feature_coefficients(self.prior).shape[-1]
+        sums = np.zeros((weighted_resp.shape[1], n_row_features))
+        rows_at_once = max(_MIN_ROWS_PER_SUM, self.entries_at_once // n_row_features)
         for rows in pieces(len(weighted_resp), rows_at_once):
             sums += self._sum_few_rows(X[rows], weighted_resp[rows])
         return sums
@@ -311,9 +316,8 @@ class ConjugateComponent:
     def log_evidence(self, sums: Array) -> Array:
         """Return the log evidence of each component's rows, (K,) in nats.
 
-        With the sums S_k (P,) of component k, it is ``A(eta + M S_k) - A(eta) + S_k @ base``, which
-        [HS13 eq. 12] calls log M(S_k). The sum over components is the evidence of all rows, even if
-        components share parameters.
+        With the sums S_k (P,) of component k, it is ``A(eta + M S_k) - A(eta) + S_k @ base``. The
+        sum over components is the evidence of all rows, even if components share parameters.
         """
         updated = sum_per_component(self.family.log_normalizer(self.natural_parameters(sums)))
         return np.asarray(updated - self.log_normalizer + (sums * self.base).sum(axis=1))
@@ -326,7 +330,8 @@ class ConjugateComponent:
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         """Return the gain of evidence by the merge of each pair of components (a, b), in nats.
 
-        With the evidence M, it is ``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12].
+        With the :meth:`log_evidence` L, it is ``L(S_a + S_b) - L(S_a) - L(S_b)`` [HS13 eq. 12].
+        The paper writes log M for L.
         """
         if a.size == 0:
             return np.zeros(0)
@@ -356,8 +361,11 @@ class ConjugateComponent:
         return X
 
     @property
-    def without_volume(self) -> Any:
-        """Return the component itself, because no column of it is modelled in logarithms."""
+    def without_jacobian(self) -> Any:
+        """The component itself: its densities have no Jacobian, because no column is in logarithms.
+
+        See :class:`skvt.models.mixture._logs.Logged`.
+        """
         return self
 
     def without_indicator(self, column: int) -> Any:
@@ -394,10 +402,10 @@ class ConjugateComponent:
         return np.asarray(evidence)
 
     def column_log_normalizers(self, lam: Array) -> Array:
-        """Return the log normalizers of the distributions of single columns, (K, D).
+        """Return the log normalisers of the distributions of single columns, (K, D).
 
         The result is (K,) if all columns share one distribution. Subclasses override the method if
-        the family does not have one log normalizer for each column.
+        the family does not have one log normaliser for each column.
         """
         return np.asarray(self.family.log_normalizer(lam))
 
@@ -412,8 +420,9 @@ class PairOfEachColumn(ConjugateComponent):
 
     ``prior`` is (D, 2). The features of a row are the first features of all columns, the second
     features of all columns, and ``n_constants`` numbers of the row, whose coefficients in the table
-    are always 1. If ``sparse``, the row has one more feature, which is last: a common term of the
-    second features of all columns. It lets the D second features be 0 in most columns.
+    are always 1. If ``sparse``, the row has one more feature c, which is last. The second feature
+    of a column is then the sum of c and of the number that is stored for the column. This number is
+    0 for columns with the value 0.
     """
 
     n_constants: int = 0
@@ -428,7 +437,7 @@ class PairOfEachColumn(ConjugateComponent):
         """Convert sums of features (..., P) to natural parameters (..., D, 2)."""
         D = len(self.prior)
         first, second = sums[..., :D], sums[..., D : 2 * D]
-        # The last sum is the common term of the second features.
+        # The last sum belongs to the feature c, which is a term of all second features.
         return np.stack([first, second + sums[..., -1:] if self.sparse else second], axis=-1)
 
     def feature_coefficients(self, t: Array) -> Array:
