@@ -9,7 +9,9 @@ Here t(beta) are the sufficient statistics of q(beta), and S are the expected st
 which depend on x and q(z). With S summed over all rows, q(beta) has the natural parameters
 ``lam = prior + S``: to update q(beta), an engine only adds and scales statistics. The globals may
 consist of several *blocks*, such as the weights and the parameters of the components. Each block
-has an exponential family and an array of statistics.
+has an exponential family and an array of statistics. :class:`~skvt.expfam.Stats` are the statistics
+of some rows, for instance of a batch. :class:`~skvt.expfam.RunningStats` are the statistics of all
+rows during a fit, which engines change in place. They are stored as arrays and a scale.
 
 A *local step* optimises q(z) of a batch of rows. It does not depend on q(beta) itself, only on the
 numbers ``global_params``: ``E_q[t(beta)]`` in mean-field inference, or ``t(beta)`` with beta drawn
@@ -80,9 +82,10 @@ class RowBatch:
     weights: Array
     # (n,): indices of the rows in the data.
     rows: IndexArray
-    # (n, J): components with which the local step compares each row; -1 stands for a component that
-    # was removed. None and the shape (n, 0) stand for all components; the shape (n, 0) also
-    # requests candidates for the next local step.
+    # Components with which the local step compares each row:
+    # - None: all components.
+    # - (n, 0): all components. The result must have candidates for the next local step.
+    # - (n, J): the components with these indices; -1 stands for a component that was removed.
     candidates: IndexArray | None = field(default=None, kw_only=True)
     # (n, ...): initial value for the local step of each row; NaN or None stands for the default.
     row_starts: Array | None = field(default=None, kw_only=True)
@@ -113,9 +116,10 @@ class BatchScope(NamedTuple):
     """The part of the globals that the local step of a batch needs."""
 
     # (A,): columns of the data that occur in the batch, such as the words of its documents, in
-    # ascending order; None if the globals of all columns are needed. If it is not None, the method
-    # ``select_words(positions)`` of ``global_params`` must return the ``global_params`` of the
-    # columns ``active[positions]``.
+    # ascending order; None if the globals of all columns are needed. With an array, the
+    # ``global_params`` of the batch have these columns only, and must have a method
+    # ``select_words(positions)``, which returns the ``global_params`` of the columns
+    # ``active[positions]``.
     active: IndexArray | None = None
     # Whether values of the batch are missing.
     has_missing: bool = False
@@ -319,8 +323,8 @@ class ConjugateModel:
         """Return this model, because its priors are fixed."""
         return self
 
-    def for_target(self, stats: Stats) -> Self:
-        """Return this model, because births from all components use the same model."""
+    def for_births(self, stats: Stats) -> Self:
+        """Return this model, which is the model for births from any component."""
         return self
 
 
@@ -427,7 +431,7 @@ class Mergeable(Memoizable, Protocol):
     def with_priors_of(self, other: Any) -> Self:
         """Return the model with the priors of another model."""
 
-    def for_target(self, stats: Stats) -> Self:
+    def for_births(self, stats: Stats) -> Self:
         """Return the model for births from some components, whose statistics are ``stats``.
 
         A birth from a component tries to replace it by several new components.
@@ -437,8 +441,8 @@ class Mergeable(Memoizable, Protocol):
 class Drawable(Model, Protocol):
     """A model with local steps given drawn globals [HB15 sec. 2]."""
 
-    # Whether each step changes the statistics of all columns. Otherwise it changes the statistics
-    # of the columns that occur in its rows of data.
+    # Whether each step changes all rows of the arrays of statistics. Otherwise a row belongs to a
+    # column of the data, and a step changes the rows of the columns that occur in its batches.
     @property
     def updates_all_rows(self) -> bool: ...
 
@@ -488,8 +492,9 @@ class Collapsible(Model, Protocol):
     ``row_starts`` of the batch are the earlier draws, and the statistics in the result are the
     change since the earlier step.
 
-    Batches have ``nbytes``, their size in bytes. The sum of :meth:`prior_statistics` has an
-    additional last entry, from which :meth:`with_most_probable_priors` learns.
+    Batches have ``nbytes``, their size in bytes. The first member of :meth:`prior_statistics`, the
+    sum over rows, has one entry more than in other models. It is the last entry, and
+    :meth:`with_most_probable_priors` learns from it.
     """
 
     def counts_given_others(self, stats: RunningStats, batch: Any, seed: int) -> Any:

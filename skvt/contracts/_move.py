@@ -64,7 +64,8 @@ class MoveTools(Protocol):
     # several threads, and returns the list of the results.
     @property
     def run(self) -> Run: ...
-    # In a stream, the number of rows among which births were tried before, or None: the field
+    # Births of a stream were tried before among this number of rows, the first rows of the batch.
+    # None outside of streams, and if births do not wait for rows of later calls. See the field
     # ``n_judged`` of `skvt.contracts.Stream`.
     @property
     def n_judged(self) -> int | None: ...

@@ -77,8 +77,8 @@ class FitPlan:
         """Return the number of passes above T = 1, which need not be a whole number.
 
         The number is ``n_hot_passes`` or, if this is None, the fraction ``share`` of the expected
-        number of passes. A limit keeps the last pass of the fit, or the second half of its only
-        pass, at T = 1.
+        number of passes. The number is limited, so that at least the last pass of the fit is at
+        T = 1, or the second half of the pass if the fit makes only one.
         """
         expected = self.n_passes if self.planned_passes is None else self.planned_passes
         n_hot = share * min(expected, self.n_passes) if n_hot_passes is None else n_hot_passes
@@ -169,8 +169,8 @@ class Energies(Protocol):
     def marginal_energy(self) -> Array | None: ...
 
 
-# The dataclass must have no __init__, which would set all fields to the defaults of this class, and
-# so hide the defaults that a subclass declares as class attributes.
+# The dataclass has ``init=False``, because an __init__ would set all fields to the defaults of this
+# class. Subclasses declare other defaults as class attributes, which these fields would hide.
 @in_files("temperature.RunningPolicy")
 @dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:
@@ -182,7 +182,8 @@ class RunningPolicy:
         The inverse temperature 1 / T. If each row has a separate temperature, it is the mean of
         1 / T over the rows of the last batch.
     wants_energy : bool
-        Whether local steps must return the energy of each row, in addition to the bound.
+        Whether local steps must return the energy of each row. At T other than 1, the untempered
+        bound is computed from the energy.
     replication : float
         The number of times that the update of the global parameters counts each row. The tempered
         bound divides ``KL(q(beta) || p(beta))`` by this number.
@@ -211,7 +212,7 @@ class RunningPolicy:
 
     @property
     def wants_energy(self) -> bool:
-        """Whether local steps must return energies, because the untempered bound needs them."""
+        """Whether local steps must return energies, from which the untempered bound is computed."""
         return self.mean_inv_temp != 1.0
 
     @property

@@ -55,7 +55,7 @@ class BatchBirths:
         is_outside = ~np.isin(self.state.component_ids, target.ids)
         return np.flatnonzero(is_outside | exceeds(masses_elsewhere, 0.0, scale=total.weight))
 
-    def compute_kept_statistics(self, kept: IndexArray, target: Target) -> Stats:
+    def compute_statistics_without_target_rows(self, kept: IndexArray, target: Target) -> Stats:
         """Return the statistics of the components ``kept`` without the target's rows of this batch.
 
         Kept components of the target have only their rows in other batches. Components outside the
@@ -78,6 +78,9 @@ class BatchBirths:
         priors of the fresh components.
         """
         memos, memo_before = self.state.memos, self.state.memos.total()
+        # The kept components begin with all their rows, so that kept and fresh components may count
+        # the same rows of this batch. The first update of a trial corrects this, because it
+        # computes the statistics of the batch again.
         kept_stats = select_components(memo_before.stats, kept)
 
         def make_trial(candidates: Stats) -> tuple[Trial, RunningStats]:
@@ -86,11 +89,11 @@ class BatchBirths:
             index = np.concatenate([kept, np.full(len(candidates.arrays[0]), -1)])
             other_batches = memo_before.plus(memos[self.key], sign=-1.0).rearranged(index)
             trial = _BatchTrial(self, fresh_model, index, kept.size, other_batches)
-            # Kept and fresh components may count the same rows of this batch. The first update of
-            # the trial corrects this, because it computes the statistics of the batch again.
             return trial, RunningStats(concatenate_components([kept_stats, candidates]).arrays)
 
         bound = compute_bound(self.model, memo_before)
+        # A birth may also change the learned priors. The bound must therefore rise by more than
+        # MIN_GAIN_OF_PRIORS.
         trial, decision = compete(
             make_trial, fresh_stats, bound,
             max_updates=_N_UPDATES, scale=find_rounding_scale(bound, memo_before),
@@ -136,14 +139,16 @@ class _BatchTrial(Trial):
         Also return the statistics of these components after the last update.
         """
         stats = select_components(self.total_memo.stats, slice(self.n_kept, None))
-        keeps_rows = ~exceeds(MIN_ROWS_OF_COMPONENT, self.fresh_model.component_masses(stats))
-        return keeps_rows, select_components(stats, keeps_rows)
+        masses = self.fresh_model.component_masses(stats)
+        # A component survives if it has the minimum number of rows, up to rounding errors.
+        is_survivor = ~exceeds(MIN_ROWS_OF_COMPONENT, masses)
+        return is_survivor, select_components(stats, is_survivor)
 
 
 def select_smallest_components(model: Mergeable, fresh_stats: Stats, n_smallest: int) -> Stats:
     """Return the statistics of the ``n_smallest`` components with the smallest counts of rows.
 
-    Of components with equal counts, the components with the larger numbers are returned.
+    Of components with equal counts, the components with the larger indices are returned.
     """
     counts = model.component_masses(fresh_stats)
     descending = stable_order(-counts, scale=float(counts.sum()))

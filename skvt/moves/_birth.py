@@ -219,7 +219,7 @@ class Birth(Move):
             components = target.components
             is_target = np.isin(ids, target.ids)
             other_stats = select_components(stats, ~is_target)
-            target_model = model.for_target(select_components(stats, is_target))
+            target_model = model.for_births(select_components(stats, is_target))
             max_fresh = n_left + len(components)
             mixtures = FreshMixtures(target_model, tools, max_fresh, other_stats)
             result = self._fit_fresh_components(mixtures, target)
@@ -327,11 +327,11 @@ class Birth(Move):
         model, state = births.model, births.state
         n_before = model.size(state.stats)
         kept_components = births.find_kept_components(target)
-        other_stats = births.compute_kept_statistics(kept_components, target)
+        other_stats = births.compute_statistics_without_target_rows(kept_components, target)
         max_fresh = self._max_components - n_before + 1
         # First fit fresh components under priors that are learned from the fresh and all other
         # components. If they raise the bound of the collected rows, but not the bound of all rows,
-        # then fit fresh components under the priors of the model. ``model.for_target`` is for
+        # then fit fresh components under the priors of the model. ``model.for_births`` is for
         # targets that are replaced; here the target stays if it has rows in other batches.
         for prior_sources in (other_stats, None):
             mixtures = FreshMixtures(model, births.tools, max_fresh, prior_sources, in_stream=True)

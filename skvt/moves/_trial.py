@@ -180,8 +180,8 @@ def compete(
         # Do not pass ``scale``, so that updates go on after the bound has risen: components are
         # dropped by their numbers of rows, which change until the last update.
         gain = trial.compute_gain(stats, bound_before, max_updates)
-        keeps_rows, fresh_stats = trial.find_survivors(fresh_stats)
-        if keeps_rows.all():
+        are_survivors, fresh_stats = trial.find_survivors(fresh_stats)
+        if are_survivors.all():
             return trial, decide(gain, scale, min_gain)
     reason = "No fresh component keeps enough rows."
     return None, Decision(is_accepted=False, gain=float("nan"), reason=reason)

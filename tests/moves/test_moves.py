@@ -529,7 +529,7 @@ def test_births_end_when_several_of_them_gain_only_a_few_nats(monkeypatch, n_row
     masses = np.full(16, n_rows / 16)
     state = SimpleNamespace(component_ids=np.arange(16), stats=None, plain_stats=RunningStats([]))
     model = SimpleNamespace(
-        size=lambda stats: 16, for_target=lambda stats: None, component_masses=lambda stats: masses
+        size=lambda stats: 16, for_births=lambda stats: None, component_masses=lambda stats: masses
     )
     # A birth of 40 nats begins the count anew. Gains of 3 nats are not small in 160 rows.
     for gains in ((3.0,) * 4, (3.0, 40.0, 3.0), (8.0, 2.0, 3.0), (0.5, 1.0)):

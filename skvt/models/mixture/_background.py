@@ -69,7 +69,7 @@ class BackgroundMixture(Mixture):
     high: Annotated[Array, "d"]
     # Whether the initial components include the background.
     begins: bool = True
-    # Whether the model is for a birth that divides the rows of the background, see `for_target`.
+    # Whether the model is for a birth that divides the rows of the background, see `for_births`.
     is_target: bool = False
 
     @property
@@ -180,7 +180,7 @@ class BackgroundMixture(Mixture):
         return result
 
     # ------------------------------------------------------------------------- initial values
-    def for_target(self, stats: Stats) -> Self:
+    def for_births(self, stats: Stats) -> Self:
         """Return the model for a birth that divides the rows of one component, its target.
 
         ``stats`` are the statistics of the target alone. If the target is the background, the new
