@@ -29,6 +29,9 @@ INDEPENDENT_FACTOR = 1.0 / 3.0
 ENTRIES_AT_ONCE = 2**21
 # Number of rows from which values are removed, to estimate how missing values change scores.
 N_REMOVALS = 2000
+# If the distance between two quantiles of scores is at most this share of their standard deviation,
+# most rows have the same score, as in a table of a few categories.
+_NEGLIGIBLE_SPREAD = 1e-6
 # Columns of the report.
 COLUMNS = "row", "column", "value", "expected", "score"
 
@@ -94,8 +97,9 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     where m_j is the mean of log p(x_j) over the reference. Let f be this value, the largest of the
     d columns of the row. Rows are in descending order of ``max(z |z| / 2, f - log d)``, where z is
     the score minus the median of the reference, divided by the distance from this median to the
-    quantile of a normal distribution at one standard deviation. Both terms approximate the negative
-    log probability that an ordinary row is as unusual. The second term is larger for a row with a
+    quantile of a normal distribution at one standard deviation, or by the standard deviation if
+    this distance is 0, as in tables of a few categories. Both terms approximate the negative log
+    probability that an ordinary row is as unusual. The second term is larger for a row with a
     single error in a table of many columns, because the scores of all rows vary more if there are
     more columns.
 
@@ -248,7 +252,10 @@ def _compute_evidence(scores, reference_scores, faults):
     maximum is the column at fault. They are -inf if the value is missing.
     """
     median, upper = np.quantile(reference_scores, [0.5, ndtr(1.0)])
-    z = (scores - median) / max(upper - median, np.finfo(float).tiny)
+    spread, deviation = upper - median, reference_scores.std()
+    if spread <= _NEGLIGIBLE_SPREAD * deviation:
+        spread = deviation
+    z = (scores - median) / (spread or 1.0)
     return np.maximum(z * abs(z) / 2.0, faults.max(axis=1) - np.log(faults.shape[1]))
 
 

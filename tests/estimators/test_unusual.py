@@ -49,6 +49,16 @@ def test_the_score_is_a_density_and_a_ratio_to_independent_columns(mixture, tabl
     np.testing.assert_allclose(report["score"], (expected - expected.mean())[report["row"]])
 
 
+def test_rows_of_few_categories_are_in_order_of_scores():
+    """If most rows are equal, quantiles of their scores are equal, and so is their distance."""
+    rng = np.random.default_rng(0)
+    rare = {"a": 0.03, "b": 0.02, "c": 0.05}
+    rows = pd.DataFrame({name: np.where(rng.random(400) < p, "x", "y") for name, p in rare.items()})
+    mixture = skvt.MemoizedDPMixture(max_components=2, random_state=0).fit(rows)
+    report = skvt.unusual_rows(mixture, rows, n=30)
+    assert report["score"].is_monotonic_decreasing and report["score"].nunique() > 2
+
+
 def test_a_slip_and_a_wrong_combination_are_named(mixture, table):
     rows = table.copy()
     rows.loc[5, "height"] = 17.0
