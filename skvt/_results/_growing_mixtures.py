@@ -140,12 +140,12 @@ class GrowingMixin(MoveLogMixin):
               Columns in logarithms have "median" and "standard deviation of logarithm".
               "probability" is the probability of a one, of a category, or of a column of counts of
               tokens. Counts have "rate" for an exposure of 1, and negative binomials also have
-              "dispersion". The rate of a :class:`~skvt.components.Hurdle` is the rate of counts
-              beyond the first. Columns with a point mass at 0 have "share not 0", and columns with
-              informative missing values have "share observed". With given columns, a mean is the
-              expected value at the means of the given columns, a standard deviation is that of the
-              residuals, "slope of" a number or a level is its coefficient, and other parameters are
-              averages over the rows of ``fit``.
+              "dispersion". The rate of a :class:`~skvt.components.Hurdle` is that of the count
+              minus the point mass minus 1. Columns with a point mass at 0 have "share not 0", and
+              columns with informative missing values have "share observed". With given columns, a
+              mean is the expected value at the means of the given columns, a standard deviation is
+              that of the residuals, "slope of" a number or a level is its coefficient, and other
+              parameters are averages over the rows of ``fit``.
             - "category": the value whose probability the row shows; otherwise missing (None).
             - "estimate": posterior mean, or posterior median of a standard deviation, in the units
               of the data.

@@ -93,9 +93,10 @@ def make_profiles(table):
         differs_in[cell_index] = part
         estimates.setdefault(cell_index, []).append(Estimate(*fields))
     for cell in estimates.values():
-        if _find_point_masses(cell):
-            # The rate of a hurdle is that of counts beyond the first. Add the first.
-            cell[:] = (e._replace(value=e.value + (e.quantity == "rate")) for e in cell)
+        for point_mass, _ in _list_point_masses(cell):
+            # The rate of a hurdle is that of counts minus the first count above the point mass.
+            first = float(point_mass) + 1.0
+            cell[:] = (e._replace(value=e.value + first * (e.quantity == "rate")) for e in cell)
     weights = np.array([weight_of[k] for k in sorted(weight_of)])
     label_of = dict(zip(table[kind], table["label"], strict=True)) if "label" in table else {}
     labels = [label_of.get(k) for k in range(len(weights))]
@@ -265,23 +266,30 @@ def _describe_column(profiles, k, j):
         text = f"with {deviation.quantity} {deviation.value:.2g}"
         text += f" (on average {deviation_of_all.value:.2g})"
     for (share, adjective), (share_of_all, _) in zip(
-        _find_point_masses(cell), _find_point_masses(cell_of_all), strict=True
+        _describe_point_masses(cell), _describe_point_masses(cell_of_all), strict=True
     ):
         text = f"{share} {adjective} (all {share_of_all}), otherwise {text}"
     return f"{name} {text}"
 
 
-def _find_point_masses(cell):
-    """Return a list of the share of values at the point mass of a cell, and words for this value.
+def _list_point_masses(cell):
+    """Return a list of the point mass of a cell, as text, and the share of all other values.
 
     The list is empty if the cell has no point mass.
     """
     # A quantity such as "share not 0" is the share of values that are not at a point mass.
     values = [(e.quantity.partition("share not ")[2], e.value) for e in cell]
+    return [(point_mass, share) for point_mass, share in values if point_mass]
+
+
+def _describe_point_masses(cell):
+    """Return a list of the share of values at the point mass of a cell, and words for this value.
+
+    The list is empty if the cell has no point mass.
+    """
     return [
-        (f"{1.0 - share:.0%}", "zero" if value == "0" else f"equal to {value}")
-        for value, share in values
-        if value
+        (f"{1.0 - share:.0%}", "zero" if point_mass == "0" else f"equal to {point_mass}")
+        for point_mass, share in _list_point_masses(cell)
     ]
 
 
@@ -306,10 +314,8 @@ def find_directions(profiles):
 
 def _include_point_masses(value, cell):
     """Return the mean of all values of a cell; ``value`` is the mean of those at no point mass."""
-    for estimate in cell:
-        _, _, point_mass = estimate.quantity.partition("share not ")
-        if point_mass:
-            value = estimate.value * value + (1.0 - estimate.value) * float(point_mass)
+    for point_mass, share in _list_point_masses(cell):
+        value = share * value + (1.0 - share) * float(point_mass)
     return value
 
 
@@ -464,7 +470,7 @@ def _make_text_parts(cell, rounding_step):
         rounding_step = min(rounding_step, value / 9.0)
     number = _format_number(value, rounding_step)
     number = "±" + number if quantity == "standard deviation" else number
-    return number, *(f"({share} {adjective})" for share, adjective in _find_point_masses(cell))
+    return number, *(f"({share} {adjective})" for share, adjective in _describe_point_masses(cell))
 
 
 def _format_category(category):

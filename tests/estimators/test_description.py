@@ -198,6 +198,16 @@ def test_cells_show_shares_of_zeros_counts_from_one_on_and_small_amounts():
     assert profiles.cells[0, 1] == ("24",) and profiles.cells[1, 1] == ("20000",)
 
 
+@pytest.mark.parametrize("at", [0, 1, 3])
+def test_counts_beside_a_point_mass_have_the_mean_of_the_other_counts(at):
+    rng = np.random.default_rng(0)
+    counts = at + rng.poisson(2.0, 500) * (rng.random(500) < 0.7)
+    mixture = MemoizedDPMixture(1, components=Hurdle(Poisson(), at=at)).fit(counts[:, None])
+    mean = make_profiles(mixture.describe()).estimates[0, 0][0]
+    assert mean.quantity == "rate"
+    assert mean.value == pytest.approx(counts[counts > at].mean(), rel=0.02)
+
+
 def test_without_pandas_the_table_is_a_dict_of_lists(fitted, monkeypatch):
     expected = fitted.describe()
     monkeypatch.setitem(sys.modules, "pandas", None)
