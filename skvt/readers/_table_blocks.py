@@ -209,7 +209,10 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
         for j in findings:
             kinds[j] = "left out"
     # Rows in memory are a single chunk with the number 0.
-    scans = {0: scan_table(X, columns, components, handle_unknown, given=given, kinds=kinds)}
+    scan = scan_table(
+        X, columns, components, handle_unknown, given=given, kinds=kinds, in_stream=in_stream
+    )
+    scans = {0: scan}
     table = join_tables(scans, keeps_constant=in_stream)
     # Positions of the columns that a component describes.
     modelled_columns = {j for block in table.blocks for j in block.columns.tolist()}
@@ -273,11 +276,11 @@ def _choose_kind(numbers, summary, given):
     return "real"
 
 
-def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
+def scan_table(X, columns, components, handle_unknown, given=None, kinds=None, *, in_stream=False):
     """Return the :class:`TableScan` of rows X, which may be one of several chunks.
 
     ``columns`` is the result of `list_columns` for X. ``kinds`` are the kinds as which "auto" reads
-    the columns, by default ``Column.kind``.
+    the columns, by default ``Column.kind``. ``in_stream`` is as in :func:`build_table`.
     """
     names = list_column_names(X)
     given_positions = _find_given_positions(X, given)
@@ -322,7 +325,9 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     reasons = _explain_reading(X, columns, kinds) if is_auto(components) else ()
     table = Table(
         tuple(table_blocks), names, handle_unknown, get_container_name(X), types, reasons=reasons,
-        given=tuple(_make_given_block(X, columns, j, names[j]) for j in given_positions),
+        given=tuple(
+            _make_given_block(X, columns, j, names[j], in_stream) for j in given_positions
+        ),
     )  # fmt: skip
     return TableScan(table, value_counts)
 
@@ -357,12 +362,13 @@ def _find_given_positions(X, given):
     return positions
 
 
-def _make_given_block(X, columns, j, name):
+def _make_given_block(X, columns, j, name, in_stream):
     """Return the block of the given column at position j: numbers, or categories with their levels.
 
     Whole numbers of at most ``MAX_LEVELS`` distinct values are categories, unless more than half of
     the values are distinct. If values of categories are missing, None is the last level. Given
-    columns have no component: Gaussian stands for numbers, and Categorical for categories.
+    columns have no component: Gaussian stands for numbers, and Categorical for categories. A column
+    whose values nearly all differ is refused, unless the rows are the first of a stream.
     """
     column = Column("real", "number", dense(X[:, [j]]).ravel()) if columns is None else columns[j]
     if column.kind in (None, "date"):
@@ -381,13 +387,15 @@ def _make_given_block(X, columns, j, name):
     levels = column.categories
     if levels is None:
         levels = _sort_levels({value for value in entries if value is not None})
-    n_missing = sum(value is None for value in entries)
-    if are_distinct(len(levels), len(entries) - n_missing):
+    observed = [value for value in entries if value is not None]
+    # Declared levels may occur in no row, and the first rows of a stream may all have other levels.
+    n_levels = len(set(observed))
+    if not in_stream and are_distinct(n_levels, len(observed)):
         raise ValueError(
-            f"The given column {name!r} has {len(levels)} levels in {len(entries)} rows. A level "
-            "of a single row explains nothing about other rows: do not name the column in 'given'."
+            f"The given column {name!r} has {n_levels} levels in {len(entries)} rows. A level of a "
+            "single row explains nothing about other rows: do not name the column in 'given'."
         )
-    levels = [*levels, None] if n_missing else list(levels)
+    levels = [*levels, None] if len(observed) < len(entries) else list(levels)
     return TableBlock("given", Categorical(), np.array([j], np.intp), [levels])
 
 

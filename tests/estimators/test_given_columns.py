@@ -171,6 +171,17 @@ def test_illegal_given_columns_are_refused_before_any_work(fitted, given, compon
     assert not hasattr(mixture, "n_components_")
 
 
+def test_given_columns_may_have_levels_without_rows_and_first_rows_of_a_stream_one_level_each():
+    rng = np.random.default_rng(0)
+    x, sites = rng.normal(size=40), [f"site {i}" for i in range(40)]
+    some = pd.DataFrame({"x": x, "site": pd.Categorical(sites[:4] * 10, categories=sites)})
+    MemoizedDPMixture(1, given="site").fit(some)
+    all_sites = some.assign(site=pd.Categorical(sites, categories=sites))
+    with pytest.raises(ValueError, match="'site' has 40 levels in 40 rows"):
+        MemoizedDPMixture(1, given="site").fit(all_sites)
+    MemoizedDPMixture(1, given="site").partial_fit(all_sites)
+
+
 @pytest.mark.slow
 def test_all_components_and_kinds_of_given_columns_work_together(tmp_path):
     rng, n = np.random.default_rng(0), 200
