@@ -8,7 +8,6 @@ algorithm, and a *phase* consists of passes of the same engine. T is the tempera
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -129,9 +128,8 @@ class Plan:
         Raise ValueError if the model lacks a capability that an engine, a step or the policy needs,
         or if the policy has parameters that are impossible in this fit.
         """
-        engines_and_steps: list[Any] = [*self.engines, *self.steps_after_pass]
-        requirements = chain.from_iterable(member.requires for member in engines_and_steps)
-        check_requirements(model, requirements)
+        members: list[Any] = [*self.engines, *self.steps_after_pass]
+        check_requirements(model, [needed for member in members for needed in member.requires])
         self.policy.check(self._describe_fit(model))
 
     def begin(

@@ -233,6 +233,7 @@ EXTREMES = {
 }  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:40 of 40 rows have the words of 9 or more other rows")
 @pytest.mark.quick_cases("float64")
 @every_pair(
     "entry, extreme, dtype, n_components", TOPIC_MODELS, list(EXTREMES), ["float32", "float64"],

@@ -64,6 +64,7 @@ SCALES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:The mean of X is .*, and its numbers are no counts")
 @pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize(
     "name, scale, dtype", pairs(list(MODELS), list(SCALES), [np.float32, np.float64])
