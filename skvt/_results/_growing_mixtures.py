@@ -92,6 +92,7 @@ class GrowingMixin(MoveLogMixin):
         block = TableBlock("columns", Gaussian(), np.arange(len(names)))
         return Table((block,), tuple(names), "error")
 
+    # Displays of the estimator in notebooks call this method.
     _result_for_display = make_clusters_table
 
     def describe(self, level=0.95, n_clusters=None, *, form="long"):
@@ -210,7 +211,7 @@ class GrowingMixin(MoveLogMixin):
             # A marginal has the posteriors of all parameters of one quantity, such as "mean".
             for quantity, marginal in enumerate(marginals):
                 low, high = (marginal.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
-                # Parameter p of the quantity belongs to column i of the block.
+                # Parameter p of the quantity belongs to the column at ``position`` in the block.
                 for p, position in enumerate(marginal.columns.tolist()):
                     column = block.columns[position]
                     category = None

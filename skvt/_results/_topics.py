@@ -63,8 +63,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Set a list with a name for each topic, or a dict from indices of topics to names, such as
         ``{0: "Germany"}``. A Series of pandas counts as a dict from its index to its values. A
         topic that is not in the dict gets its three most relevant words as a name, or its index if
-        no words are known. Setting replaces all names, and ``del`` removes
-        them. Several topics may have the same name.
+        no words are known. Setting replaces all names. Setting
+        None, or ``del``, removes them. Several topics may have the same name.
 
         Files contain the names, and topics keep their names in ``partial_fit``, warm starts,
         ``merge_topics`` and ``drop_topics``. Another fit deletes the names.

@@ -302,6 +302,7 @@ def refuse_bags(X, caller):
     A bag is a list of tuples (id of a word, count). The first tuple decides.
     """
     rows = X if isinstance(X, list | tuple) else ()
+    # The first row that is not an empty bag.
     first_bag = next((row for row in rows if not isinstance(row, list | tuple) or row), None)
     pair = first_bag[0] if isinstance(first_bag, list | tuple) else None
     if isinstance(pair, tuple) and len(pair) == 2 and all(isinstance(v, Real) for v in pair):

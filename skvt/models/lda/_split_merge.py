@@ -120,7 +120,8 @@ class SplitMerge(ResumableMixin):
         ``MIN_TRIALS`` proposals, a proposal is tried only if the sum of its gains is positive.
         Return a record of each proposal.
         """
-        # Raise statistics to 0 that the correction of structured inference has made negative.
+        # The correction of structured inference may have made statistics negative. Replace these
+        # statistics by 0.
         counts = np.maximum(state.stats.as_stats().arrays[0], 0.0)
         stats = RunningStats([np.ascontiguousarray(counts, sample.model.dtype)])
         counts = counts.astype(np.float64)
