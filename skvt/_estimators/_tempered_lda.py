@@ -173,8 +173,8 @@ class TemperedLDA(TopicEstimator):
         engine = StochasticInference(step_sizes) if is_online else CoordinateAscent()
         extra_phases = []
         if self.n_polish and not stream:
-            # M^(decay - 1) and M times the delay turn the formula of the constants into the form
-            # ``scale * (offset + t) ** -decay``.
+            # With M batches, the step size at POLISH_SCALE above has the form ``scale * (offset +
+            # t) ** -decay``, with scale = POLISH_SCALE M^(decay - 1) and offset = POLISH_DELAY M.
             scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
             polish_step_sizes = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
             extra_phases = [

@@ -113,13 +113,13 @@ class GrowingMixin(MoveLogMixin):
         form : {"long", "wide", "text"}, default="long"
             "long" has a row for each component and parameter. "wide" has a row for each component
             and a column for each column of the data. Its values are means, medians, rates,
-            probabilities of a one, or the most probable categories; in columns with a point mass,
-            they are those of the other values. "text" is a string with a line for each component:
-            its share of the rows, and the columns that distinguish it most.
-            Each of these columns has its value in the component and, in parentheses, its value in
-            all rows. A standard deviation is followed by its average over components. If the share
-            is small, the expected number of rows, or the sum of their weights, is shown beside it.
-            A component is small if it has less than 5 % of the rows, or less than half of the mean
+            probabilities of a one, or the most probable categories. If a column has a point mass,
+            its mean or rate is that of the other values. "text" is a string with a line for each
+            component: its share of the rows, and the columns that distinguish it most. Each of
+            these columns has its value in the component and, in parentheses, its value in all rows.
+            A standard deviation is followed by its average over components. If the share is small,
+            the expected number of rows, or the sum of their weights, is shown beside it. A
+            component is small if it has less than 5 % of the rows, or less than half of the mean
             share if that is less. A small component of fewer than 20 rows is marked: it may consist
             of unusual rows. Further lines count components without rows, and say at which values of
             given columns means are taken.
@@ -359,8 +359,9 @@ class GrowingMixin(MoveLogMixin):
         require_rows_in_memory(X, "impute")
         encoded = self._read(X)
         model = fitted.model
-        # ``fit_hash`` is None, or begins with the hash of the rows of `fit` and their weights. The
-        # weights must be 1, so that X are compared with rows that had no ``sample_weight``.
+        # ``fit_hash`` is None, or begins with the hash of the rows of `fit` and their weights. X
+        # are the rows of a fit without ``sample_weight`` if the hash of X with weights of 1 is
+        # equal.
         fit_hash, weights = fitted.seen, np.ones(encoded.shape[0])
         are_fit_rows = fit_hash is not None and fit_hash[0] == hash_all_rows(encoded, weights)
         if sp.issparse(encoded):

@@ -13,9 +13,9 @@ are the matrix product ``F @ table.T``, and the sums of features are ``R.T @ F``
 responsibilities R. Engines and moves therefore do not depend on the likelihood.
 
 In shapes, n is the number of rows, D the number of columns, K the number of components and P the
-number of features. ``lam`` (K, ..., E) has the natural parameters of all components: the posterior
-of a component may be a product of independent factors, which the axes ``...`` count, and the last
-axis has the E natural parameters of a factor.
+number of features. ``lam`` (K, ..., E) has the natural parameters of all components. If the
+posterior of a component is a product of independent factors, the axes ``...`` have one entry for
+each factor. The last axis has the E natural parameters of a factor.
 
 The contract consists of five protocols, one for each kind of caller: :class:`Likelihood` for global
 steps, :class:`Completes` for local steps, :class:`SharesGlobals` for moves and initialisation,
@@ -123,8 +123,9 @@ class Completes(Protocol):
     # Whether features of sparse rows are sparse.
     @property
     def sparse(self) -> bool: ...
-    # Whether sums of features, and densities under few components, are computed from the rows
-    # without the features, which may be much larger than the rows.
+    # Whether the features of a batch are not built, because they may need much more memory than
+    # the rows. Sums of features, and densities under few components, are then computed from the
+    # rows.
     @property
     def avoids_features(self) -> bool: ...
 
@@ -166,9 +167,10 @@ class Completes(Protocol):
 
     @property
     def without_jacobian(self) -> "Component":
-        """The component with densities of logarithms, in columns that are modelled in logarithms.
+        """The component without the Jacobian of logarithms.
 
-        The component itself has densities of the values, which include a Jacobian.
+        In columns that are modelled in logarithms, its density is that of the logarithm. The
+        density of the component itself is that of the value, which includes a Jacobian.
         """
 
 
@@ -193,10 +195,11 @@ class SharesGlobals(Protocol):
         """Whether all components may have the same distribution in some columns."""
 
     def with_shared_globals(self, lam: Array) -> Array:
-        """Return ``lam``, in which the shared global parameters have their posterior of all rows.
+        """Return ``lam`` with the posterior of shared global parameters given all rows.
 
-        Predictions and descriptions need the result, which differs from ``lam`` only if components
-        share global parameters.
+        In ``lam``, they have their posterior given the rows of one component. Predictions and
+        descriptions need the result, which differs from ``lam`` only if components share global
+        parameters.
         """
 
     def log_evidence(self, sums: Array) -> Array:

@@ -513,8 +513,8 @@ def list_names(names, n_features=None):
 
     A mapping has either the name of each column by its number, as the Dictionary of gensim has, or
     the number of the column of each name, as ``vocabulary_`` of CountVectorizer. In the second
-    case, all keys are strings. Raise ValueError unless the mapping numbers the columns 0, 1, ...,
-    of which there are ``n_features``; None is the number of entries.
+    case, all keys are strings. Raise ValueError unless each of the columns 0, ..., n_features - 1
+    has one name. If ``n_features`` is None, it is the number of entries.
     """
     if not isinstance(names, Mapping):
         return names

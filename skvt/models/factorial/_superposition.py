@@ -11,8 +11,8 @@ of local optima that annealing alone does not avoid:
 Adding a component to another, subtracting it, or changing its sign leads out of such an optimum, if
 all activations are then inferred from scratch.
 
-1. After a pass, changes are tried on a sample of the rows: sums and differences of the pairs of
-   components with the most correlated activations, and negatives.
+1. After some passes, changes are tried on a sample of the rows: sums and differences of the pairs
+   of components with the most correlated activations, and negatives.
 2. During the next pass, the best change is tried on all rows: a *superposition*. If no change
    raises the bound of the sample, unchanged components are tried: a *refresh*. In both cases, each
    row keeps its activations or infers them from scratch, whichever has the higher bound.
@@ -118,7 +118,8 @@ class Superposition(Move):
         # Whether nothing is left to try: the last trial has not raised the bound, and no further
         # change is better on the sample.
         self.exhausted = False
-        # The larger of the bounds before and after the last trial on all rows.
+        # Bound after the last trial on all rows. The move pauses until the bound has risen above
+        # it.
         self._rested_at = -np.inf
         # Whether the move pauses in this pass.
         self._rests = False
@@ -162,7 +163,8 @@ class Superposition(Move):
         if self._rests:
             return []
         change = self._change
-        # All memos after the trial, and the sum of the memos before the trial.
+        # The memos of the state with those of the trial in place of the memos of the same batches,
+        # and the sum of the memos before the trial.
         memos_after, memo_before = state.memos.of(self._memos), state.memos.total()
         bound = compute_bound(model, memo_before)
         gain = compute_bound(model, memos_after.total()) - bound
@@ -178,6 +180,8 @@ class Superposition(Move):
         is_stalled = gain < NEGLIGIBLE_RISE * memo_before.weight
         self._ledger = self._ledger.record_pass()
         self._change, self._proposal = None, None
+        # Search for a change if the bound no longer rises, or if the pause between searches is
+        # over.
         if is_stalled or self._ledger.waiting <= 0:
             self._change, self._proposal = self._choose_change(model, state, tools)
             self._ledger = self._ledger.record_search(self._change is not None)
@@ -326,8 +330,9 @@ def _list_changes(stats: Stats, dtype: DTypeLike) -> list[_Change]:
     pairs, products, activation_sums, totals = stats.arrays
     n_rows, n_values, _ = totals
     probability = activation_sums / n_rows
-    # E[z z'], averaged over all observed values. ``pairs`` are sums over rows by column, or the
-    # same sum for all columns. The maximum avoids 0 / 0 if no value is observed.
+    # E[z z'], averaged over all observed values. ``pairs`` (D, K, K) has a sum over rows for each
+    # column, or (1, K, K) a sum that holds for all columns, so that the mean times D is the sum
+    # over columns. The maximum avoids 0 / 0 if no value is observed.
     joint_probability = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
     deviation = np.sqrt(np.maximum(probability * (1.0 - probability), 1e-12))
     covariance = joint_probability - np.outer(probability, probability)

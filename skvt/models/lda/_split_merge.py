@@ -51,8 +51,8 @@ DOCUMENTS_PER_TOPIC = 5
 # estimate of a merge is pessimistic, because it keeps all tokens of both topics together. In a
 # trial, tokens that do not fit the merged topic move to other topics.
 MIN_TRIALS = 2
-# A proposal of negative gain is tried only if the sample has at least this share of the tokens that
-# each of both merged topics has on average in samples of this size. A topic that is absent from the
+# A proposal of negative gain is tried only if both merged topics have enough tokens in the sample:
+# at least this share of the mean number in samples of this size. A topic that is absent from the
 # sample by chance would otherwise be merged at no cost.
 MIN_REPRESENTATION = 0.5
 # Maximum number of topics, those with the most tokens, for which a split is considered.
@@ -201,9 +201,10 @@ class _Split(NamedTuple):
 class _Sample:
     """A sample of the documents, and local steps on the sample.
 
-    ``rows`` (n,) are the rows of the sampled documents in the data. ``document_of`` (nnz,) is the
-    position in the sample of the document of each entry, which is a word of a document with its
-    count. ``factor`` is the ratio of the weight of all documents to the weight of the sample.
+    ``rows`` (n,) are the rows of the sampled documents in the data. An entry is a word of a
+    document with its count, and nnz is the number of entries. ``document_of`` (nnz,) has the
+    position in the sample of the document of each entry. ``factor`` is the ratio of the weight of
+    all documents to the weight of the sample.
     """
 
     def __init__(self, model: LDA, data: RowSource, tools: MoveTools) -> None:
@@ -373,8 +374,8 @@ def _divide_in_two(
         in_first = expit(log_odds + np.log(first_weight / (1.0 - first_weight)))
         if step in (N_FIRST_STEPS, N_MIXTURE_STEPS):
             # The gain is the bound of the mixture less the evidence of a single group. The bound is
-            # the evidence of both groups, plus the entropy of ``in_first``, less the cross-entropy,
-            # which is minus the expected log prior of the documents' groups.
+            # the evidence of both groups, plus the entropy of ``in_first``, plus the expected log
+            # prior of the documents' groups, which is minus a cross-entropy.
             first, second = by_word @ (weights * in_first), by_word @ (weights * (1.0 - in_first))
             first_evidence, second_evidence, single_evidence = _compute_log_evidence(
                 np.stack([first, second, first + second]), eta, eta_sum
