@@ -28,9 +28,9 @@ methods:
   without logarithms and point masses, and with mixtures and k-means of scikit-learn on one-hot
   columns, with and without logarithms of amounts.
 - ``visits``: 500 or 2,000 people of three kinds by age, income, a category and three columns of
-  small or larger counts, which are Poisson or vary more within a kind. Defaults, which read counts
-  as such, are compared with a description of all numbers by Gaussians, and with mixtures of
-  scikit-learn on one-hot columns.
+  small or larger counts, which are Poisson or vary more within a kind, or of counts from 1 on.
+  Defaults, which read counts as such, are compared with a description of all numbers by Gaussians,
+  and with mixtures of scikit-learn on one-hot columns.
 - ``rivals``: the same people by pykamila and snob-factor, which are left out if not installed.
 - ``given``: three classes of 500 rows with five real and two categorical columns, which also depend
   on two further categories. These are given columns, or described like the others, or left out.
