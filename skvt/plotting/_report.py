@@ -90,7 +90,6 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         n_clusters = "auto"
     # This call raises an error for an illegal number of clusters, before rows are searched.
     mixture._get_component_clusters(n_clusters)
-    worst_rows = unusual_rows(mixture, X)
     probabilities = mixture.predict_proba(X, n_clusters=n_clusters)
     description, expected_counts = mixture._describe_as_table(n_clusters)
     profiles = make_profiles(description)
@@ -104,6 +103,8 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         if n_clusters != "auto":
             reason = f"{n_shown} clusters were asked for; suggested are {reason}"
     title = f"{n_shown} {plural_kind} of {n_rows:,} rows"
+    certainty = _describe_certainty(probabilities, labels < 0, profiles.kind)
+    worst_rows = unusual_rows(mixture, X)
     body = [
         f"<h1>{title}</h1>",
         f"<p>The rows have {len(profiles.columns)} columns that the model describes.</p>",
@@ -117,7 +118,7 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         "<h2>How many are there, and why?</h2>",
         f"<p>{escape(reason[0].upper() + reason[1:])}.</p>",
         "<h2>How certain are the assignments?</h2>",
-        *_describe_certainty(probabilities, labels < 0, profiles.kind),
+        *certainty,
         f"<h2>What sets the {plural_kind} apart?</h2>",
         _tabulate_profiles(profiles),
         "<h2>Which values are missing?</h2>",

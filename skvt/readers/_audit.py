@@ -23,6 +23,8 @@ from skvt.typing import Array
 MIN_ROWS = 30
 # Categories and whole numbers are identifiers if at least this share of them is distinct.
 _MIN_DISTINCT_SHARE = 0.9
+# Texts are numbers written as text if more than this share of the distinct texts are.
+_MIN_NUMBER_SHARE = 0.9
 # One value fills a column if it has more than this share of the rows.
 _MIN_FILLED_SHARE = 0.9
 # Whole numbers may be levels, such as ratings, if at most this many of them are distinct.
@@ -206,7 +208,7 @@ def _find_number_as_text(categories, n_observed):
     """
     numbers = [str(entry).strip() for entry in categories if _is_number_as_text(entry)]
     n_distinct = len(numbers)
-    if n_observed < MIN_ROWS or n_distinct <= max(MAX_LEVELS, 0.9 * len(categories)):
+    if n_observed < MIN_ROWS or n_distinct <= max(MAX_LEVELS, _MIN_NUMBER_SHARE * len(categories)):
         return None
     if all(number.isdecimal() for number in numbers):
         has_one_length = len({len(number) for number in numbers}) == 1

@@ -58,10 +58,10 @@ _AUTOMATIC_BLOCKS = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
 # A value is a point mass if its share of the column's values exceeds a minimum share, and its count
 # exceeds a minimum ratio times the count of each neighbouring value. Rounded values are frequent,
 # too, but so are their neighbours. A point mass that is not detected begins to hide clusters if it
-# has about a twentieth of the rows, and hides a third of them if it has a fifth.
-# (minimum share, minimum ratio) for zero, and for the smallest and the largest value.
+# has about a twentieth of the rows, and hides a third of them if it has a fifth. The pair (minimum
+# share, minimum ratio) for zero, and for the smallest and the largest value:
 _MASS_LIMITS_AT_END = 0.1, 3.0
-# (minimum share, minimum ratio) for other values.
+# The pair (minimum share, minimum ratio) for other values.
 _MASS_LIMITS_INSIDE = 0.3, 10.0
 # A column with at most this many distinct values besides the most frequent one may have levels,
 # such as ratings, and then has no point mass.
@@ -250,21 +250,23 @@ def _choose_kind(numbers, summary, given):
     observed = numbers[~np.isnan(numbers)]
     if observed.size < MIN_ROWS or observed.min() not in (0.0, 1.0):
         return "real"
-    if observed.min() == 1.0:
-        # Numbers such as those of purchases. Larger numbers, of which few are 1, stay in the block
-        # in which Gaussians model correlations.
-        min_share, _ = _MASS_LIMITS_AT_END
-        may_be_counts = summary.may_be_counts and np.mean(observed == 1.0) > min_share
-        if may_be_counts and given is None:
-            numbers = observed - 1.0
-            if any(has_distribution_of_counts(numbers, has_point_mass=p) for p in (False, True)):
-                return "count from one"
-        return "real"
-    value_counts = ValueCounts.from_values(observed)
-    point_mass, has_separate_zeros = value_counts.point_mass, value_counts.has_separate_zeros
     # With given columns, counts are read as real numbers, because given numbers do not explain
     # counts.
-    if summary.may_be_counts and given is None:
+    may_be_counts = summary.may_be_counts and given is None
+    if observed.min() == 1.0:
+        # Larger numbers, of which few are 1, stay in the block in which Gaussians model
+        # correlations.
+        min_share, _ = _MASS_LIMITS_AT_END
+        if not may_be_counts or np.mean(observed == 1.0) <= min_share:
+            return "real"
+        is_count = any(
+            has_distribution_of_counts(observed - 1.0, has_point_mass=has_point_mass)
+            for has_point_mass in (False, True)
+        )
+        return "count from one" if is_count else "real"
+    value_counts = ValueCounts.from_values(observed)
+    point_mass, has_separate_zeros = value_counts.point_mass, value_counts.has_separate_zeros
+    if may_be_counts:
         has_point_mass = point_mass == 0.0 or has_separate_zeros
         if has_distribution_of_counts(observed, has_point_mass=has_point_mass):
             return "zeros and count" if has_point_mass else "count"

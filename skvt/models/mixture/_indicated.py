@@ -72,7 +72,7 @@ class Indicated(WrapperMixin, Product):
             and {*self._indicator_of} == {*range(self._n_indicators)}
             and len(self.at) in (0, self._n_indicators)
             and not (self.at and self.shared)
-            and all(self.shift in (0.0, at + 1.0) for at in self.at)
+            and all(self.shift in (0.0, at + 1.0) for at in self.at or (0.0,))
             and not self.silent
         )
 

@@ -42,8 +42,9 @@ _NEGLIGIBLE_SHARE = 1e-9
 _MIN_LEARNED_SHARE = 1e-5
 # Number of bisections for the logarithm of a quantile.
 _N_BISECTIONS = 35
-# Number of columns with equal probabilities of all sizes that the prior of learned probabilities
-# counts as. Without it, few columns and components make intervals of dispersions too narrow.
+# The prior of the learned probabilities of sizes has the weight of this number of columns in which
+# all sizes are equally probable. Without this prior, intervals of dispersions are too narrow if
+# there are few columns and components.
 _N_PSEUDO_COLUMNS = 8.0
 # Limits (G + 1,) between the logarithms of adjacent dispersions 1 / SIZES, in ascending order.
 _LOG_DISPERSION_LIMITS = np.interp(
