@@ -38,7 +38,7 @@ QUESTIONS = {
     "stream": "guide/streams",
     "dask": "guide/cluster",
     "reproducible": "guide/same_answer",
-    "latent class analysis": "guide/memoized_mixture",
+    "latent class analysis": "guide/survey",
     "plot": "guide/plotting",
     "elbo": "guide/elbo",
     "temperature": "guide/temperature",

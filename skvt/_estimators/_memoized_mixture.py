@@ -132,7 +132,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         of given levels that occurs in ``fit``, and one more set for all other combinations. There
         are at most 200 sets, and given numbers do not matter for these columns. StudentT,
         LatentGaussian and Multinomial do not work with given columns. See the guide,
-        :doc:`/guide/memoized_mixture`.
+        :doc:`/guide/given_columns`.
     sparse_differences : bool, default=False
         Whether components may share parameters, column by column. In each column a component has a
         separate parameter with probability pi, and otherwise the parameter that all components
