@@ -143,7 +143,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         This is for columns that are independent given the component: Categorical, Bernoulli,
         Poisson, NegativeBinomial, and Gaussian of the type "diag" or of known variance, also with
         ``log``, within a Hurdle and with informative missing values. Other blocks, and columns that
-        given columns explain, keep separate parameters. See the guide, :doc:`/guide/clusters`.
+        given columns explain, keep separate parameters. See the guide,
+        :doc:`/guide/small_clusters`.
     .. shared: max_components
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the prior of the weights. A larger concentration favours more

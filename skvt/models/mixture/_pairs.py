@@ -8,7 +8,7 @@ assignments then falls by [Baudry10 sec. 3]
     H_a + H_b - H_ab = sum_n w_n ((r_na + r_nb) log(r_na + r_nb) - r_na log r_na - r_nb log r_nb),
 
 with the weights w_n and the responsibilities r of the rows. This loss is at most the entropy of
-random assignments to a and b in proportion to their masses, see doc/guide/clusters.md.
+random assignments to a and b in proportion to their masses, see doc/guide/joining.md.
 """
 
 import functools

@@ -8,7 +8,7 @@ at the lower of the two peaks, by more than chance explains.
 
 This test misses shallow valleys between normal clusters unless there are many rows. Valleys of the
 fitted density are therefore accepted, too, in clusters whose rows do not contradict a mixture of
-Gaussians. The results of a fit call :func:`find_valleys`. See doc/guide/clusters.md.
+Gaussians. The results of a fit call :func:`find_valleys`. See doc/guide/joining.md.
 """
 
 from collections.abc import Callable
