@@ -3,7 +3,7 @@
     Lambda ~ Wishart(nu_0, W_0),      mu_k | Lambda ~ N(m_0, (kappa_0 Lambda)^-1)
 
 so that q(Lambda) is a Wishart distribution that depends on all rows, and the evidence of all rows
-is not a sum over components, see doc/guide/memoized_dpgmm.md. A merge of two components increases
+is not a sum over components, see doc/guide/covariance_types.md. A merge of two components increases
 the scatter of rows about the means of their components. The gain of a merge includes the change of
 the Wishart's log-normaliser that this scatter causes.
 """
