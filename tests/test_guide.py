@@ -351,7 +351,8 @@ def test_the_best_value_of_a_table_is_bold(tmp_path, monkeypatch):
 def test_quoted_numbers_are_among_the_measurements():
     quoted, told = 0, set(DECIMAL.findall((ROOT / "doc/measured.md").read_text(encoding="utf-8")))
     for page in MADE["pages"]():
-        links = re.findall(r"\[([^]]+)\]\((?:[^)]*/)?measured\.md", page.read_text(encoding="utf-8"))
+        text = page.read_text(encoding="utf-8")
+        links = re.findall(r"\[([^]]+)\]\((?:[^)]*/)?measured\.md", text)
         numbers = [number for words in links for number in DECIMAL.findall(words)]
         assert set(numbers) <= told, page
         quoted += len(numbers)

@@ -1,10 +1,10 @@
 """Split-merge moves of topics: a topic is split in two, and two other topics are merged.
 
-The moves escape local optima of topic models, as doc/guide/tempered_lda_updates.md explains. A proposal
-merges topics a and b and splits topic c, so that the number of topics stays the same. Proposals are
-chosen and judged on a sample of the documents. The split follows from a mixture of two
-multinomials, which divides the documents of c into two groups; the mixture starts from the leading
-direction in which these documents differ. All topics of a proposal have equal priors.
+The moves escape local optima of topic models, as doc/guide/tempered_lda_updates.md explains. A
+proposal merges topics a and b and splits topic c, so that the number of topics stays the same.
+Proposals are chosen and judged on a sample of the documents. The split follows from a mixture of
+two multinomials, which divides the documents of c into two groups; the mixture starts from the
+leading direction in which these documents differ. All topics of a proposal have equal priors.
 
 A *search* draws a sample and tries proposals on it, one after the other. A local step on the sample
 gives the expected counts of topics, from which merges and splits are proposed. The *evidence* of a
