@@ -166,6 +166,16 @@ def test_all_pages_show_values_that_are_compared():
     assert claims["README.md"] == 2 and sum(claims.values()) >= 27, claims
 
 
+def test_words_that_the_readme_explains_are_printed():
+    text, n_words = (ROOT / "README.md").read_text(encoding="utf-8"), 0
+    for match in BLOCK.finditer(text):
+        explanation = text[match.end() :].lstrip("\n").partition("\n\n")[0]
+        words = re.findall(r'"(\w+)"(?!\))', re.sub(r"`[^`]*`", "", explanation))
+        assert set(words) <= set(re.findall(r"\w+", match["output"] or "")), words
+        n_words += len(words)
+    assert n_words
+
+
 GIVEN = {"np": np, "Fraction": Fraction, "x": 2.449}
 
 
