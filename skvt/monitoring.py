@@ -85,7 +85,13 @@ def _join_results(entry, records):
     # Leave out a temperature that three decimals would show as 1.000.
     is_hot = abs(entry.temperature - 1.0) >= 0.0005
     temperature = f"temperature {entry.temperature:.3f}, " if is_hot else ""
-    return f"{entry.n_components} components, {moves}{notes}{temperature}{entry.seconds:.1f} s"
+    components = _count_components(entry.n_components)
+    return f"{components}, {moves}{notes}{temperature}{entry.seconds:.1f} s"
+
+
+def _count_components(number):
+    """Return a number of components as a text."""
+    return f"{number} component" + "s" * (number != 1)
 
 
 def _describe_moves(records):
@@ -94,9 +100,9 @@ def _describe_moves(records):
         records_of_kind = [record for record in records if record.move == kind]
         n_accepted = sum(record.accepted for record in records_of_kind)
         n_proposed = sum(record.proposed for record in records_of_kind)
-        # For births, which add several components, the numbers are numbers of components.
+        # A birth that is accepted adds several components, and each of them counts as accepted.
         if kind == "birth":
-            yield f"{n_accepted} born of {n_proposed} tried"
+            yield f"births {n_proposed} tried, {_count_components(n_accepted)} added"
         else:
             yield f"{kind} {n_accepted} of {n_proposed}"
 
