@@ -121,6 +121,7 @@ class _LearnedByRow(Learned):
 
 
 @in_files("temperature.LocalTempering")
+@dataclass(eq=False, repr=False)
 class LocalTempering(VariationalTempering):
     """Learn a separate temperature of each row.
 

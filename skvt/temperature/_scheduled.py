@@ -142,6 +142,7 @@ class _Annealing(TemperaturePolicy):
 
 
 @in_files("temperature.LinearAnnealing")
+@dataclass(eq=False, repr=False)
 class LinearAnnealing(_Annealing):
     """Temperature falls linearly from ``initial_temperature`` to 1 [VT16 sec. 4].
 
@@ -191,6 +192,7 @@ class LinearAnnealing(_Annealing):
 
 
 @in_files("temperature.GeometricAnnealing")
+@dataclass(eq=False, repr=False)
 class GeometricAnnealing(_Annealing):
     """Temperature falls by a constant factor per pass from ``initial_temperature`` to 1.
 

@@ -12,7 +12,13 @@ from sklearn.base import clone
 
 from skvt import TemperedLDA
 from skvt.contracts import FitPlan
-from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
+from skvt.temperature import (
+    ConstantTemperature,
+    GeometricAnnealing,
+    LinearAnnealing,
+    LocalTempering,
+    VariationalTempering,
+)
 
 ANNEALINGS = [LinearAnnealing, GeometricAnnealing]
 every_annealing = pytest.mark.parametrize("annealing", ANNEALINGS)
@@ -333,3 +339,18 @@ def test_a_fit_that_continues_as_a_stream_stays_at_one():
     assert lda.temperature_ == 1.0
     for _ in range(5):
         assert lda.partial_fit(X).temperature_ == 1.0
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ConstantTemperature,
+        GeometricAnnealing,
+        LinearAnnealing,
+        LocalTempering,
+        VariationalTempering,
+    ],
+)
+def test_an_unknown_parameter_is_refused_by_the_name_of_the_class(policy):
+    with pytest.raises(TypeError, match=rf"^{policy.__name__}\.__init__\(\) got .* 'start'"):
+        policy(start=2.0)
