@@ -33,8 +33,8 @@ mixture = MemoizedDPMixture(random_state=0).fit(table)
 print(mixture.describe(form="text", n_clusters="auto"))
 
 # %%
-# There are more groups than species. What are they? Compared with the species and the sexes, six of
-# them are the males and the females of three species, and one is a single bird.
+# There are more groups than species. What are they? A comparison with the species and the sexes
+# shows that they are the males and the females of the three species, except for two birds.
 
 groups = pd.Series(mixture.predict(table, n_clusters="auto"), table.index, name="group")
 truth = penguins.loc[table.index]
@@ -49,8 +49,8 @@ plt.show()
 
 # %%
 # **How many kinds are there, whatever the sex?** A column that explains the others, without being
-# explained itself, is named in ``given``. Rows whose sex is unknown are left out here. The groups
-# are then the species.
+# explained itself, is named in ``given``. Rows whose sex is unknown are left out here. The three
+# large groups are then the species, except for four birds, and one bird is on its own.
 
 known = table.dropna(subset=["sex"])
 kinds = MemoizedDPMixture(given=["sex"], random_state=0).fit(known)
@@ -58,8 +58,8 @@ kind = pd.Series(kinds.predict(known), known.index, name="kind")
 print(pd.crosstab(penguins.loc[known.index, "species"], kind))
 
 # %%
-# **Which values are doubtful?** The single bird leads the list: a bill of 58 mm is far longer than
-# its other measurements suggest, which are those of a small female.
+# **Which values are doubtful?** One bird leads the list: its bill of 58 mm is far longer than its
+# other measurements suggest, which are those of a small female.
 
 print(unusual_rows(mixture, table, n=3).round(1))
 

@@ -92,8 +92,9 @@ print(votes.loc[votes["category"] == "Dole", columns].round(2).to_string(index=F
 
 # %%
 # The first and the last group vote for Clinton, wherever they place him, and the second for Dole.
-# An interval may go beyond 0 and 1, since the correction does. That of the third group is too wide
-# to be of use: too few voters certainly belong to it.
+# A mean may be slightly below 0 or above 1, because of the correction; intervals stay between
+# these numbers. The interval of the third group is too wide to be of use, because too few voters
+# certainly belong to it.
 #
 # **A page for others**: one file, which a browser shows without a network.
 
