@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import DensityMixin
 
-from skvt._results import MixtureEstimator, SumsMixin
+from skvt._results import MixtureEstimator, SumsMixin, make_components_table
 from skvt._sklearn_private import Interval
 from skvt.files import in_files
 from skvt.fitting import (
@@ -305,6 +305,10 @@ class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, Variationa
         """Expected components, shape (K, n_features)."""
         # The components are the only block of parameters.
         return fitted.model.family.mean(*fitted.lam()).astype(fitted.model.dtype)
+
+    def _result_for_display(self):
+        shares = self.activation_prior_
+        return make_components_table(self, "share of rows", shares, self.components_)
 
     @fitted_property
     def posterior_(self, fitted):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt._estimators._mixtures import make_initial_means, require_rows
-from skvt._results import MixtureEstimator, compute_assignments
+from skvt._results import MixtureEstimator, compute_assignments, make_components_table
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.files import in_files
 from skvt.fitting import FIXED, POSITIVE, Temperature, estimator, fitted_property, make_policy
@@ -244,6 +244,10 @@ class CAVIGaussianMixture(MixtureEstimator):
     def precisions_cholesky_(self, fitted):
         """Square roots of the precisions, shape (K,)."""
         return np.sqrt(self.precisions_)
+
+    def _result_for_display(self):
+        center = self.weights_ @ self.means_
+        return make_components_table(self, "share", self.weights_, self.means_, center)
 
     def _compute_moment(self, fitted, moment):
         """Return a moment of q of the means, in the coordinates of the data, (K, n_features).

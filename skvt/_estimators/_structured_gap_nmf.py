@@ -16,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from skvt._results import SumsMixin
+from skvt._results import SumsMixin, make_components_table
 from skvt._sklearn_private import StrOptions
 from skvt.expfam import Gamma
 from skvt.files import in_files
@@ -346,6 +346,10 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         """Expected weight of each component, shape (n_components,)."""
         weights, _ = fitted.lam()
         return Gamma.mean(weights).astype(fitted.model.dtype)
+
+    def _result_for_display(self):
+        shares = self.weights_ / self.weights_.sum()
+        return make_components_table(self, "share of weights", shares, self.components_)
 
     @fitted_property
     def n_active_components_(self, fitted):

@@ -7,6 +7,7 @@ from skvt._results._consensus import (
     require_different,
 )
 from skvt._results._design import Covariates
+from skvt._results._display import make_components_table
 from skvt._results._effects import covariate_effects
 from skvt._results._features import SumsMixin
 from skvt._results._growing_mixtures import GrowingMixin

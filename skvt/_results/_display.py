@@ -1,8 +1,10 @@
-"""Tables of topics and clusters that notebooks show below the diagram of an estimator.
+"""Tables of topics, clusters and components that notebooks show below the diagram of an estimator.
 
 Each function returns three values: the title of the table, the names of its columns, and a list of
 its rows.
 """
+
+import numpy as np
 
 from skvt._results.profiles import (
     SMALL_NOTE,
@@ -11,6 +13,7 @@ from skvt._results.profiles import (
     list_distinctive_columns,
     make_profiles,
 )
+from skvt.readers.validation import require_column_names
 
 # Number of words that are shown for a topic, and number of columns for a cluster.
 N_WORDS, N_COLUMNS = 8, 3
@@ -57,3 +60,19 @@ def make_clusters_table(estimator):
     title = f"{len(rows)} {profiles.kind}s"
     title += f" of {estimator.n_components_} components" if is_joined else ""
     return title, (profiles.kind, "share", "compared with all rows"), rows
+
+
+def make_components_table(estimator, title, shares, values, center=0.0):
+    """Return a table of components, the component with the largest share first.
+
+    ``values``, (K, n_features), has a value of each column in each component. The table shows the
+    columns whose values differ most from ``center``. ``title`` is the title of the ``shares``.
+    """
+    names = require_column_names(estimator, None, estimator.n_features_in_).tolist()
+    names = [f"column {name}" if isinstance(name, int) else name for name in names]
+    largest = np.argsort(-np.abs(values - center), axis=1, kind="stable")[:, :N_COLUMNS]
+    rows = [
+        (k, f"{shares[k]:.1%}", ", ".join(f"{names[j]} {values[k, j]:.3g}" for j in largest[k]))
+        for k in np.argsort(-shares, kind="stable").tolist()
+    ]
+    return f"{len(rows)} components", ("component", title, "values that stand out"), rows

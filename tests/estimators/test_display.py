@@ -8,7 +8,14 @@ import pytest
 from estimators._registry import CLASSES
 from sklearn.base import BaseEstimator
 
-from skvt import MemoizedDPMixture, TemperedLDA
+from skvt import (
+    AnnealedFactorialMixture,
+    CAVIGaussianMixture,
+    MemoizedDPMixture,
+    StructuredGaPNMF,
+    TemperedLDA,
+)
+from skvt.datasets import make_shapes
 
 pytestmark = pytest.mark.skipif(
     not hasattr(BaseEstimator, "_html_repr"),
@@ -30,6 +37,29 @@ def test_notebooks_show_the_result_after_a_fit_and_a_link_to_our_pages_before(en
     assert not text_of(estimator).strip()
     for begun in (estimator.fit(entry.data()), entry.make().partial_fit(entry.data())):
         assert text_of(begun).strip()
+
+
+def test_components_of_sums_and_of_known_weights_are_shown_with_their_largest_values():
+    rng = np.random.default_rng(0)
+    groups = rng.choice(2, size=200, p=[0.3, 0.7])
+    X = pd.DataFrame(rng.normal(size=(200, 3)), columns=["age", "size", "noise"])
+    X["size"] += np.array([-40.0, 10.0])[groups]
+    mixture = CAVIGaussianMixture(2, weights=[0.3, 0.7], noise_variance=1.0, random_state=0).fit(X)
+    shown = re.findall(r"(\d+\.\d)% +size (-?[\d.]+)", text_of(mixture))
+    np.testing.assert_allclose(
+        np.array(shown, float), [[70.0, 10.0], [30.0, -40.0]], rtol=0.0, atol=0.5
+    )
+    counts = np.zeros((60, 3))
+    counts[:40, 0], counts[40:, 2] = 90.0, 50.0
+    parts = StructuredGaPNMF(5, max_iter=100, random_state=0).fit(counts + 0.1)
+    first = re.search(r"\d% +column (\d) ([\d.]+)", text_of(parts))
+    largest = parts.components_[parts.weights_.argmax()]
+    assert int(first[1]) == largest.argmax()
+    assert float(first[2]) == pytest.approx(largest.max(), rel=0.01)
+    shapes = AnnealedFactorialMixture(3, random_state=0).fit(make_shapes(100, random_state=0)[0])
+    probabilities = [float(share) for share in re.findall(r"(\d+\.\d)%", text_of(shapes))]
+    expected = np.sort(100.0 * shapes.activation_prior_)[::-1]
+    np.testing.assert_allclose(probabilities, expected, rtol=0.0, atol=0.05001)
 
 
 def test_topics_are_shown_with_words_and_shares_in_the_order_of_their_shares():
