@@ -132,6 +132,12 @@ class Reader:
         try:
             return self._validate(X, requirements)
         except (TypeError, ValueError) as error:
+            if sp.issparse(X) and not self.accepts_sparse:
+                raise TypeError(
+                    f"{self.owner.__name__} takes dense rows, but X is sparse. Reduce X to a few "
+                    "columns, by TruncatedSVD from sklearn.decomposition, or pass X.toarray() if "
+                    "this array fits in memory. MemoizedDPMixture takes sparse counts as they are."
+                ) from error
             # Raise an error with a remedy if X holds paths, text or dates.
             text = find_text(X)
             if isinstance(text, PathLike):

@@ -87,6 +87,18 @@ def test_illegal_data_are_refused_and_change_nothing(entry, method, what):
             getattr(estimator, method)(spoil(entry.data()))
 
 
+@pytest.mark.parametrize("entry", CLASSES, ids=lambda entry: entry.cls.__name__)
+def test_sparse_rows_are_refused_with_a_remedy_if_an_estimator_does_not_take_them(entry):
+    X = sp.csr_array(entry.data())
+    if entry.takes.sparse:
+        entry.make().fit(X)
+        return
+    message = r"takes dense rows, but X is sparse.*TruncatedSVD.*MemoizedDPMixture takes sparse"
+    for estimator, method in ((entry.make(), "fit"), (_fitted(ENTRIES.index(entry)), "score")):
+        with pytest.raises(TypeError, match=message):
+            getattr(estimator, method)(X)
+
+
 # ---------------------------------------------------------------------- containers of legal data
 def _unsorted(X):
     X = sp.csr_array(X)
