@@ -206,6 +206,8 @@ class ELBODisplay(HistoryDisplay):
             self.lines_ += self.ax_.plot(positions[is_known], values, **style)
         unit = "nats" if n_samples is None else "nats per sample"
         self.ax_.set_ylabel(f"{'objective' if bounds == 'objective' else 'ELBO'} ({unit})")
+        # Labels show whole values, not their differences from a number above the axis.
+        self.ax_.ticklabel_format(axis="y", style="plain", useOffset=False)
         self._limit_y_axis()
         self._draw_legend()
         return self

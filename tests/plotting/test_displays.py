@@ -132,6 +132,14 @@ def test_the_first_pass_does_not_determine_the_scale():
     assert ELBODisplay(history).plot().ax_.get_ylim()[0] > -11.0
 
 
+def test_labels_of_the_axis_are_bounds_themselves():
+    history = {"elbo": [-17931.0, -17930.6, -17930.5], "n_iter": range(1, 4), "seconds": range(3)}
+    display = ELBODisplay(history).plot()
+    display.figure_.draw_without_rendering()
+    labels = [label.get_text() for label in display.ax_.get_yticklabels()]
+    assert all(label.replace("\N{MINUS SIGN}", "-").startswith("-1793") for label in labels), labels
+
+
 def test_temperatures_are_those_of_the_history_in_the_style_asked_for(lda):
     display = TemperatureDisplay.from_estimator(lda, line_kw={"color": "red", "marker": "x"})
     (line,) = display.lines_
