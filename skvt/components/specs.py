@@ -159,6 +159,8 @@ class ComponentSpec(BaseEstimator):
     exposure : str, int or None
         The column of the table to which the counts of a row are proportional. :meth:`build`
         receives it as the last column. If it is None or "row_total", no such column is read.
+    smallest_count : int
+        The smallest legal value of columns of counts.
 
     Examples
     --------
@@ -171,6 +173,7 @@ class ComponentSpec(BaseEstimator):
     allows_missing = True
     missing = "ignore"
     exposure = None
+    smallest_count = 0
     _parameter_constraints: dict = {}
     # Classes of likelihoods that :meth:`build` returns, for checks of files. An empty tuple stands
     # for all classes.
@@ -1063,8 +1066,8 @@ class Hurdle(ComponentSpec):
         describes the count minus ``at`` minus 1.
     at : float or array-like of shape (n_columns,), default=0
         The point mass of all columns, or of each column. For counts it is the smallest count of
-        all columns, such as 1 for numbers of purchases, and smaller counts of later rows count as
-        this number.
+        all columns, such as 1 for numbers of purchases. Smaller counts raise ValueError, in ``fit``
+        and in later rows.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values carry information, see :class:`Gaussian`.
 
@@ -1088,6 +1091,11 @@ class Hurdle(ComponentSpec):
     def encoding(self):
         """Encoding of the component's columns."""
         return self.component.encoding
+
+    @property
+    def smallest_count(self):
+        """The smallest legal value of columns of counts."""
+        return int(self.at) if self.encoding == "count" else 0
 
     def check(self):
         """Raise ValueError or TypeError for illegal parameters."""

@@ -197,13 +197,13 @@ class Table:
             # Multinomial, which takes no missing values, also takes numbers that are not whole.
             if block.spec.encoding != "count" or not block.spec.allows_missing:
                 continue
-            values = X[:, block.columns]
-            is_other = np.isfinite(values) & ((values < 0.0) | (values != np.floor(values)))
+            values, smallest = X[:, block.columns], block.spec.smallest_count
+            is_other = np.isfinite(values) & ((values < smallest) | (values != np.floor(values)))
             if not is_other.any():
                 continue
             warnings.warn(
-                f"Column {self.name_bad_column(block, is_other)!r} was read as counts, but has "
-                f"numbers that are no counts, such as {values[is_other][0]:g} "
+                f"Column {self.name_bad_column(block, is_other)!r} was read as counts from "
+                f"{smallest} on, but has other numbers, such as {values[is_other][0]:g} "
                 f"({is_other.any(axis=1).sum()} of {len(X)} rows). They are treated as missing. If "
                 "they are no errors, list the 'components', such as Gaussian('auto', log='auto'); "
                 "handle_unknown='error' raises an error instead.",
@@ -325,6 +325,8 @@ class Table:
                 self._check_exposures(dense(exposures), block)
             # If the columns are consecutive, a slice avoids a copy.
             values = X[:, as_slice(columns)]
+            # If zeros are illegal, those that are not stored are checked, too.
+            values = dense(values) if block.spec.smallest_count else values
             stored_values = values.data if sp.issparse(values) else values
             _CHECKS[block.spec.encoding](stored_values, block, self)
             if not block.spec.allows_missing and np.isnan(stored_values).any():
@@ -586,14 +588,22 @@ def _check_count(values, block, table):
     """
     # Only Multinomial takes no missing values, so that other components take counts only.
     takes_integers_only = block.spec.allows_missing
-    is_illegal = (values < 0.0) | np.isinf(values)
+    smallest = block.spec.smallest_count
+    is_illegal = (values < smallest) | np.isinf(values)
     if takes_integers_only:
         with np.errstate(invalid="ignore"):
             is_illegal |= (values != np.floor(values)) & ~np.isnan(values)
     if is_illegal.any():
-        numbers = "0, 1, 2, ..." if takes_integers_only else "finite numbers from 0 on"
-        remedy = ""
+        numbers = "finite numbers from 0 on"
         if takes_integers_only:
+            numbers = f"{smallest}, {smallest + 1}, {smallest + 2}, ..."
+        remedy, value = "", values[is_illegal].flat[0]
+        if 0.0 <= value < smallest:
+            remedy = (
+                " The parameter 'at' of Hurdle is the smallest count of all rows: set it to a "
+                "smaller number or, if smaller counts are errors, replace them by NaN."
+            )
+        elif takes_integers_only:
             remedy = (
                 " Pass numbers as they were counted, neither scaled nor in logarithms; those of an "
                 "AnnData may be in layers['counts']."
@@ -606,7 +616,7 @@ def _check_count(values, block, table):
         raise ValueError(
             f"Column {table.name_bad_column(block, is_illegal)!r} must have counts: {numbers}. "
             f"Negative values in data passed to {type(block.spec).__name__} are not counts, nor "
-            f"are other values. Got {values[is_illegal].flat[0]:g}.{remedy}"
+            f"are other values. Got {value:g}.{remedy}"
         )
 
 

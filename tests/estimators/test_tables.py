@@ -16,7 +16,14 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture, load, save
+from skvt import (
+    ColumnWarning,
+    MemoizedDPGMM,
+    MemoizedDPMixture,
+    StructuredBernoulliMixture,
+    load,
+    save,
+)
 from skvt.components import (
     Bernoulli,
     Categorical,
@@ -913,6 +920,27 @@ def test_a_hurdle_at_one_is_a_hurdle_at_zero_of_the_counts_minus_one(purchases):
     )
     draws, _ = at_one.sample(500)
     assert draws["number"].min() == 1.0
-    # A smaller count than the smallest count of the model counts as the smallest count.
-    zeros, ones = (purchases.assign(number=value) for value in (0.0, 1.0))
-    np.testing.assert_array_equal(at_one.score_samples(zeros), at_one.score_samples(ones))
+    # Smaller counts than the point mass are errors, in the fit and in later rows.
+    zero = purchases.assign(number=purchases["number"].mask(purchases.index == 7, 0.0))
+    message = r"'number' must have counts: 1, 2, 3, .*Got 0\. The parameter 'at'"
+    for use in (lambda: fit(zero, 1), lambda: at_one.score_samples(zero)):
+        with pytest.raises(ValueError, match=message):
+            use()
+
+
+def test_a_hurdle_at_one_refuses_zeros_that_sparse_rows_do_not_store():
+    X = sp.csr_array([[1.0, 2.0], [1.0, 0.0], [3.0, 1.0]])
+    mixture = MemoizedDPMixture(components=Hurdle(Poisson(), at=1))
+    with pytest.raises(ValueError, match=r"Column 1 must have counts: 1, 2, 3, .*Got 0\."):
+        mixture.fit(X)
+
+
+def test_auto_treats_later_counts_below_its_point_mass_as_missing(purchases):
+    mixture = MemoizedDPMixture(random_state=0).fit(purchases)
+    zeros, unknown = (purchases.assign(number=value) for value in (0.0, np.nan))
+    with pytest.warns(ColumnWarning, match="counts from 1 on, but has other numbers, such as 0"):
+        scores = mixture.score_samples(zeros)
+    np.testing.assert_array_equal(scores, mixture.score_samples(unknown))
+    strict = MemoizedDPMixture(handle_unknown="error", random_state=0).fit(purchases)
+    with pytest.raises(ValueError, match=r"'number' must have counts: 1, 2, 3"):
+        strict.predict(zeros)

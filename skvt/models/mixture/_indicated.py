@@ -207,7 +207,7 @@ class Indicated(WrapperMixin, Product):
             indicators = np.where(2.0 * n_observed >= n_columns, 1.0, 0.0)
             indicators[:, n_columns == 0] = np.nan
             return np.concatenate([X, indicators], axis=1)
-        indicators = np.where(is_missing, np.nan, ~_are_point_masses(self.at, self.shift, X[:, :F]))
+        indicators = np.where(is_missing, np.nan, X[:, :F] != np.array(self.at))
         values = np.where(indicators > 0.0, X[:, :F] - self.shift, np.nan)
         return np.concatenate([values, X[:, F:], indicators], axis=1)
 
@@ -273,14 +273,6 @@ def _count_missing_in_both(n_columns: int, X: Any, weights: Array) -> tuple[Any,
     return (is_missing.T * weights) @ is_missing, weights.sum()
 
 
-def _are_point_masses(point_masses: tuple[float, ...], shift: float, X: Array) -> Any:
-    """Return which values are at the point masses of their columns, (n, F).
-
-    With a ``shift``, the values are counts, and smaller counts are at the point mass, too.
-    """
-    return X <= np.array(point_masses) if shift else X == np.array(point_masses)
-
-
 def without_point_masses(point_masses: tuple[float, ...], shift: float, X: Any) -> Array:
     """Return rows with NaN in place of point masses, and with ``shift`` subtracted.
 
@@ -289,6 +281,6 @@ def without_point_masses(point_masses: tuple[float, ...], shift: float, X: Any) 
     """
     X = dense(X)
     F = len(point_masses)
-    at_mass = _are_point_masses(point_masses, shift, X[:, :F])
+    at_mass = X[:, :F] == np.array(point_masses)
     values = np.where(at_mass, np.nan, X[:, :F] - shift).astype(X.dtype)
     return values if X.shape[1] == F else np.concatenate([values, X[:, F:]], axis=1)
