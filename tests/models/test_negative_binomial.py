@@ -10,6 +10,8 @@ from models._textbook import NB_SIZES, log_binomials
 from scipy.special import betaln, logsumexp
 from scipy.stats import beta, nbinom, poisson
 
+from skvt import MemoizedDPMixture
+from skvt.components import specs
 from skvt.contracts import RowBatch
 from skvt.models.mixture import (
     Mixture,
@@ -21,6 +23,7 @@ from skvt.models.mixture import (
 from skvt.models.mixture._negative_binomial import SizesLearner
 from skvt.models.mixture._weights import StickBreaking
 from skvt.models.mixture.components import ConjugateComponent
+from skvt.rows import dense
 
 F8 = np.dtype(np.float64)
 
@@ -284,6 +287,41 @@ def test_a_poisson_with_exposures_follows_the_textbook():
         t = np.stack([np.log([[1.5, 0.4]]), [[-1.5, -0.4]]], axis=-1)
         logs = poisson.logpmf(X[:, :2], X[:, 2:] * [1.5, 0.4]).sum(axis=1)
         np.testing.assert_allclose(component.features(X) @ component.table_at(t)[0], logs)
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("exposure_range", [(20, 21), (5, 200)])
+def test_rows_whose_total_is_zero_have_density_one_and_no_statistics(convert, exposure_range):
+    rng = np.random.default_rng(0)
+    X = rng.poisson(rng.uniform(*exposure_range, size=(60, 1)) * [0.1, 0.2, 0.3, 0.4] + 1.0)
+    spec = specs.NegativeBinomial(exposure="row_total")
+    component, _, _ = specs.build_component(spec, X.astype(F8), np.ones(60), None)
+    # In the second row, the total of the observed counts is zero.
+    empty = np.array([[0.0, 0.0, 0.0, 0.0], [0.0, np.nan, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]])
+    rows = convert(empty)
+    features = component.features(rows)
+    statistics = component.natural_sums(dense(features))
+    np.testing.assert_allclose(statistics, 0.0, atol=1e-12)
+    np.testing.assert_allclose(component.fits_to_self(features)[0], 0.0, atol=1e-11)
+    lam = component.natural_parameters(component.features(X.astype(F8)).sum(axis=0)[None])
+    np.testing.assert_allclose(component.log_predictive(rows, lam), 0.0, atol=1e-12)
+    table = component.feature_coefficients(component.family.expectation(lam)).T
+    log_densities, _ = component.log_densities_and_sums(rows, table)
+    np.testing.assert_allclose(log_densities, 0.0, atol=1e-12)
+
+
+def test_rows_of_zeros_are_no_component_of_their_own():
+    rng = np.random.default_rng(0)
+    rates = rng.gamma(1.0, 1.0, (2, 15))[rng.integers(2, size=300)]
+    X = rng.poisson(rng.gamma(4.0, 1.5, (300, 1)) * rates).astype(F8)
+    component = specs.NegativeBinomial(exposure="row_total")
+    mixture = MemoizedDPMixture(components=component, random_state=0)
+    zeros = np.zeros((30, 15))
+    assert mixture.fit(X).n_components_ == mixture.fit(np.vstack([X, zeros])).n_components_ == 2
+    np.testing.assert_allclose(mixture.score_samples(zeros), 0.0, atol=1e-12)
+    np.testing.assert_allclose(mixture.predict_proba(zeros), 30 * [mixture.weights_], atol=1e-3)
+    unknown = np.where(np.arange(15) < 5, np.nan, zeros)
+    np.testing.assert_array_equal(mixture.impute(unknown), 0.0)
 
 
 def test_a_row_total_is_extrapolated_over_missing_values():

@@ -13,7 +13,7 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import betainc, betaincinv
+from scipy.special import betainc, betaincinv, xlogy
 
 from skvt._compiled import gammaln_array as gammaln
 from skvt._compiled import jit
@@ -138,6 +138,8 @@ class NegativeBinomial(ExposureColumns):
     def _evaluate_polynomials(self, exposures: Array) -> Array:
         """Return Lagrange's polynomials (n, J) at exposures (n,), clipped to the range of points.
 
+        At the exposure 0 the polynomials are 0, because counts are then 0 under all components.
+
         The points are Chebyshev points in log e: on the scale from -1 to 1 of Chebyshev
         polynomials, they are cosines of equidistant ``angles``.
         """
@@ -146,13 +148,15 @@ class NegativeBinomial(ExposureColumns):
             return np.ones((exposures.size, 1))
         orders = np.arange(nodes.size)
         angles = np.pi * (orders + 0.5) / nodes.size
-        x = (np.log(exposures) - nodes.mean()) / (nodes[-1] - nodes.mean()) * np.cos(angles[0])
+        has_exposure = exposures > 0.0
+        log_exposures = np.log(np.where(has_exposure, exposures, self.typical))
+        x = (log_exposures - nodes.mean()) / (nodes[-1] - nodes.mean()) * np.cos(angles[0])
         # Expand Lagrange's polynomials in Chebyshev polynomials, which are orthogonal under sums
         # over their zeros.
         coefficients = np.cos(np.outer(orders, np.pi - angles))
         coefficients = coefficients * np.where(orders, 2.0, 1.0)[:, None]
         chebyshev = np.cos(np.outer(np.arccos(np.clip(x, -1.0, 1.0)), orders))
-        return np.asarray(chebyshev @ coefficients / nodes.size)
+        return np.asarray(has_exposure[:, None] * (chebyshev @ coefficients) / nodes.size)
 
     @cached_property
     def _log_h_table(self) -> Array:
@@ -167,9 +171,9 @@ class NegativeBinomial(ExposureColumns):
         return log_h
 
     def split_exposure(self, X: Any) -> tuple[Any, Array]:
-        """Return counts, and exposures clipped to the range of the points."""
+        """Return counts, and exposures clipped to the range of the points, unless they are 0."""
         counts, exposures = super().split_exposure(X)
-        return counts, np.clip(exposures, self.points[0], self.points[-1])
+        return counts, np.clip(exposures, self.points[0], self.points[-1]) * (exposures > 0.0)
 
     def features(self, X: Any) -> Any:
         """Return the features that the class describes, as CSR if rows are sparse."""
@@ -182,12 +186,12 @@ class NegativeBinomial(ExposureColumns):
             is_large = counts >= _N_TABULATED_COUNTS
             features[:, : D * G].reshape(-1, D, G)[is_large] = _compute_log_h(counts[is_large])
             features[:, -J - 1 : -1] = L
-            features[:, -1] = np.nansum(counts, axis=1) * np.log(exposures)
+            features[:, -1] = xlogy(np.nansum(counts, axis=1), exposures)
             return features
         # The row of each stored entry.
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         counts, is_missing = separate_missing(counts)
-        constants = np.bincount(rows, counts.data, counts.shape[0]) * np.log(exposures)
+        constants = xlogy(np.bincount(rows, counts.data, counts.shape[0]), exposures)
         feature_blocks = [
             _widen_entries(counts, self._look_up_log_h(counts.data)),
             _widen_entries(counts, counts.data[:, None] * L[rows]),
@@ -236,7 +240,7 @@ class NegativeBinomial(ExposureColumns):
         # Append a row of zeros to the table, for missing counts.
         log_h = np.append(self._look_up_log_h(np.arange(float(n_values))), np.zeros((1, G)), axis=0)
         positions = np.where(is_missing, n_values, counts).astype(np.intp)
-        constants = counts.sum(axis=1) * np.log(exposures)
+        constants = xlogy(counts.sum(axis=1), exposures)
         polynomials = self._evaluate_polynomials(exposures)
         return _CountRows(positions, log_h, counts, is_missing, polynomials, constants)
 
