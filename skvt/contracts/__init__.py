@@ -43,6 +43,7 @@ from skvt.contracts._model import (
     Temperable,
     check_requirements,
     missing_members,
+    require_one_temperature,
 )
 from skvt.contracts._move import (
     Move,

@@ -255,7 +255,11 @@ class RunningPolicy:
         """
 
     def inv_temp(self, batch: Batch) -> float | Array:
-        """Return the inverse temperature of a batch: a float, or an array (n,) for its rows."""
+        """Return the inverse temperature of a batch: a float, or an array (n,) for its rows.
+
+        Local steps by Gibbs sampling or CVB0, and all of gamma process NMF, take a float only. They
+        raise ValueError for an array.
+        """
         return self.mean_inv_temp
 
     def observe(self, result: Energies, batch: Batch) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
 
-from skvt import TemperedLDA
+from skvt import StructuredGaPNMF, StructuredLDA, TemperedLDA
 from skvt.contracts import FitPlan
 from skvt.temperature import (
     ConstantTemperature,
@@ -18,6 +18,8 @@ from skvt.temperature import (
     LinearAnnealing,
     LocalTempering,
     VariationalTempering,
+    RunningPolicy,
+    TemperaturePolicy,
 )
 
 ANNEALINGS = [LinearAnnealing, GeometricAnnealing]
@@ -354,3 +356,44 @@ def test_a_fit_that_continues_as_a_stream_stays_at_one():
 def test_an_unknown_parameter_is_refused_by_the_name_of_the_class(policy):
     with pytest.raises(TypeError, match=rf"^{policy.__name__}\.__init__\(\) got .* 'start'"):
         policy(start=2.0)
+
+
+# ----------------------------------------------------------------------- temperatures of rows
+class ByRow(TemperaturePolicy):
+    """All rows have T = 2 for three passes, as an array, and T = 1 afterwards."""
+
+    def check(self, plan):
+        pass
+
+    def start(self, plan):
+        return RunningByRow()
+
+
+class RunningByRow(RunningPolicy):
+    mean_inv_temp, done = 0.5, False
+
+    def advance(self, passes, step, n_steps):
+        self.done = passes >= 3.0
+        self.mean_inv_temp = 1.0 if self.done else 0.5
+
+    def inv_temp(self, batch):
+        return 1.0 if self.done else np.full(batch.rows.size, self.mean_inv_temp)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        StructuredLDA(3, local_step="gibbs"), StructuredLDA(3, local_step="cvb0"),
+        StructuredGaPNMF(3, local_step="gibbs"), StructuredGaPNMF(3, local_step="mean_field"),
+    ],
+)  # fmt: skip
+def test_models_with_one_temperature_refuse_temperatures_of_rows(estimator):
+    estimator.set_params(temperature=ByRow(), max_iter=4, batch_size=48)
+    with pytest.raises(ValueError, match=r"single rows, an array of shape \(48,\).*one number"):
+        estimator.fit(X)
+    assert not hasattr(estimator, "history_")
+
+
+def test_topics_with_mean_field_steps_take_temperatures_of_rows():
+    lda = StructuredLDA(3, local_step="mean_field", temperature=ByRow(), max_iter=4)
+    assert list(lda.fit(X).history_["temperature"]) == [2.0, 2.0, 2.0, 1.0]

@@ -27,7 +27,14 @@ from typing import Annotated, Any, NamedTuple, Self
 import numpy as np
 from numpy.typing import DTypeLike
 
-from skvt.contracts import Capability, ConjugateModel, LocalResult, RowBatch, RowSource
+from skvt.contracts import (
+    Capability,
+    ConjugateModel,
+    LocalResult,
+    RowBatch,
+    RowSource,
+    require_one_temperature,
+)
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
 from skvt.files import PRIOR, in_files
 from skvt.models import count_active
@@ -220,6 +227,7 @@ class GaPNMF(ConjugateModel):
         ``row_starts`` of the result is the H of the last sweep, from which the next local step of
         the same rows starts.
         """
+        require_one_temperature(self, inv_temp)
         table, shift = _make_table(global_params.log_rates, inv_temp, self.dtype)
         spectra = table, shift, global_params.rates.astype(self.dtype)
         blocks = pieces(batch.n_rows, ROWS_PER_BLOCK)

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt._compiled import SharedLoop, ensure_writeable
-from skvt.contracts import Capability, LocalResult
+from skvt.contracts import Capability, LocalResult, require_one_temperature
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.files import PRIOR, in_files
 from skvt.models import Gammas, Topics, correct_statistics
@@ -161,6 +161,7 @@ class LDAGivenTopics(LDA):
                 batch, global_params, inv_temp, run, with_energy=with_energy,
                 with_marginal=with_marginal, with_stats=with_stats,
             )  # fmt: skip
+        require_one_temperature(self, inv_temp)
         log_beta, seed, _ = global_params
         inv_temp = self.dtype.type(inv_temp)
         is_sampled = self.local == "gibbs" and seed is not None
