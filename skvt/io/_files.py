@@ -16,6 +16,11 @@ from skvt.io._graph import Decoder, Encoder
 
 FORMAT = "skvt model"
 VERSION = 1
+# First bytes of files that pickle and joblib write: pickles of protocol 2 and later, and files that
+# are compressed by gzip, bz2, xz, lzma or zlib. Model files are zip archives.
+_FIRST_BYTES_OF_PICKLES = (
+    b"\x80", b"\x1f\x8b", b"BZh", b"\xfd7zXZ", b"]\0\0", b"x\x01", b"x\x5e", b"x\x9c", b"x\xda"
+)  # fmt: skip
 # Attributes that scikit-learn sets for callbacks. Files do not hold them, because callbacks may be
 # objects of any class; users set callbacks again after loading.
 _CALLBACK_ATTRIBUTES = (
@@ -150,11 +155,11 @@ def load(path):
     if not stat.S_ISREG(os.stat(path).st_mode):
         raise FileError(f"{path} is not a regular file.")
     with open(path, "rb") as file, _as_file_errors(f"{path} cannot be loaded"):
-        # Pickles of protocol 2 and later begin with this byte. Model files are zip archives.
-        if file.read(1) == b"\x80":
+        if file.read(5).startswith(_FIRST_BYTES_OF_PICKLES):
             raise FileError(
-                "It is a pickle, and load unpickles nothing. If you trust its origin, use "
-                "joblib.load or pickle.load."
+                "It is a pickle, or a compressed file such as joblib writes, and load unpickles "
+                "nothing. If you trust its origin, read it by joblib.load or pickle.load, and "
+                "write the estimator by skvt.save."
             )
         archive = Archive(file)
         document = archive.document()

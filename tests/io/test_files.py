@@ -17,6 +17,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import _mutated
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
@@ -609,9 +610,10 @@ def test_a_truncated_or_foreign_file_is_refused(path):
         path.write_bytes(whole[:length])
         with pytest.raises(FileError):
             load(path)
-    path.write_bytes(pickle.dumps([1, 2]))
-    with pytest.raises(FileError, match=r"It is a pickle, .* joblib\.load or pickle\.load"):
-        load(path)
+    for compress in (0, 3, ("gzip", 3), ("bz2", 9), ("xz", 3), ("lzma", 3), ("zlib", 1)):
+        joblib.dump([1, 2], path, compress=compress)
+        with pytest.raises(FileError, match=r"It is a pickle, .* joblib\.load or pickle\.load"):
+            load(path)
     path.write_text("{}")
     with pytest.raises(FileError, match=r"model\.skvt cannot be loaded: .* not a model file"):
         load(path)
