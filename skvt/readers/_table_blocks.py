@@ -165,12 +165,15 @@ def _select_counts(counts, n_observed):
 
 
 class TableScan(NamedTuple):
-    """The table of the rows of one chunk, and the values of its real columns."""
+    """The table of the rows of one chunk, and the values of real and of given columns."""
 
     table: Table
     # The :class:`ValueCounts` of each real column by the position of the column; None for a column
     # without values. The dict is empty unless ``components`` is "auto".
     value_counts: dict
+    # For each given column of categories, the set of the levels that occur in the rows, and the
+    # number of values; an empty set and 0 for numbers.
+    given_levels: list
 
 
 def build_table(X, columns, components, handle_unknown, given=None, *, in_stream=False):
@@ -209,11 +212,8 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
         for j in findings:
             kinds[j] = "left out"
     # Rows in memory are a single chunk with the number 0.
-    scan = scan_table(
-        X, columns, components, handle_unknown, given=given, kinds=kinds, in_stream=in_stream
-    )
-    scans = {0: scan}
-    table = join_tables(scans, keeps_constant=in_stream)
+    scans = {0: scan_table(X, columns, components, handle_unknown, given=given, kinds=kinds)}
+    table = join_tables(scans, in_stream=in_stream)
     # Positions of the columns that a component describes.
     modelled_columns = {j for block in table.blocks for j in block.columns.tolist()}
     if is_automatic and columns is None:
@@ -278,11 +278,11 @@ def _choose_kind(numbers, summary, given):
     return "real"
 
 
-def scan_table(X, columns, components, handle_unknown, given=None, kinds=None, *, in_stream=False):
+def scan_table(X, columns, components, handle_unknown, given=None, kinds=None):
     """Return the :class:`TableScan` of rows X, which may be one of several chunks.
 
     ``columns`` is the result of `list_columns` for X. ``kinds`` are the kinds as which "auto" reads
-    the columns, by default ``Column.kind``. ``in_stream`` is as in :func:`build_table`.
+    the columns, by default ``Column.kind``.
     """
     names = list_column_names(X)
     given_positions = _find_given_positions(X, given)
@@ -325,13 +325,12 @@ def scan_table(X, columns, components, handle_unknown, given=None, kinds=None, *
         table_blocks.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
     types = () if columns is None else tuple(column.type for column in columns)
     reasons = _explain_reading(X, columns, kinds) if is_auto(components) else ()
+    given_blocks = [_make_given_block(X, columns, j, names[j]) for j in given_positions]
     table = Table(
         tuple(table_blocks), names, handle_unknown, get_container_name(X), types, reasons=reasons,
-        given=tuple(
-            _make_given_block(X, columns, j, names[j], in_stream) for j in given_positions
-        ),
+        given=tuple(block for block, _ in given_blocks),
     )  # fmt: skip
-    return TableScan(table, value_counts)
+    return TableScan(table, value_counts, [levels for _, levels in given_blocks])
 
 
 def _may_be_refuted(kind, column):
@@ -364,13 +363,13 @@ def _find_given_positions(X, given):
     return positions
 
 
-def _make_given_block(X, columns, j, name, in_stream):
-    """Return the block of the given column at position j: numbers, or categories with their levels.
+def _make_given_block(X, columns, j, name):
+    """Return the block of the given column at position j, and its entry of ``given_levels``.
 
+    The column is read as numbers, or as categories, see the field of :class:`TableScan`.
     Whole numbers of at most ``MAX_LEVELS`` distinct values are categories, unless more than half of
     the values are distinct. If values of categories are missing, None is the last level. Given
-    columns have no component: Gaussian stands for numbers, and Categorical for categories. A column
-    whose values nearly all differ is refused, unless the rows are the first of a stream.
+    columns have no component: Gaussian stands for numbers, and Categorical for categories.
     """
     column = Column("real", "number", dense(X[:, [j]]).ravel()) if columns is None else columns[j]
     if column.kind in (None, "date"):
@@ -384,21 +383,31 @@ def _make_given_block(X, columns, j, name, in_stream):
         n_distinct = np.unique(observed).size
         are_whole = np.array_equal(observed, np.floor(observed))
         if n_distinct == 0 or not are_whole or n_distinct > min(MAX_LEVELS, 0.5 * observed.size):
-            return TableBlock("given", Gaussian(), np.array([j], np.intp))
+            return TableBlock("given", Gaussian(), np.array([j], np.intp)), (set(), 0)
     entries = column.to_objects()
     levels = column.categories
     if levels is None:
         levels = _sort_levels({value for value in entries if value is not None})
     observed = [value for value in entries if value is not None]
-    # Declared levels may occur in no row, and the first rows of a stream may all have other levels.
-    n_levels = len(set(observed))
-    if not in_stream and are_distinct(n_levels, len(observed)):
+    levels = [*levels, None] if len(observed) < len(entries) else list(levels)
+    block = TableBlock("given", Categorical(), np.array([j], np.intp), [levels])
+    # Declared levels may occur in no row.
+    return block, (set(observed), len(observed))
+
+
+def _check_given_levels(block, name, chunk_levels):
+    """Raise ValueError for a given column of categories whose values nearly all differ.
+
+    ``block`` is the block of the column, and ``chunk_levels`` has its entry of ``given_levels`` for
+    each chunk, see :class:`TableScan`.
+    """
+    chunk_sets, chunk_sizes = zip(*chunk_levels, strict=True)
+    n_levels, n_values = len(set().union(*chunk_sets)), sum(chunk_sizes)
+    if block.categories is not None and are_distinct(n_levels, n_values):
         raise ValueError(
-            f"The given column {name!r} has {n_levels} levels in {len(entries)} rows. A level of a "
+            f"The given column {name!r} has {n_levels} levels in {n_values} rows. A level of a "
             "single row explains nothing about other rows: do not name the column in 'given'."
         )
-    levels = [*levels, None] if len(observed) < len(entries) else list(levels)
-    return TableBlock("given", Categorical(), np.array([j], np.intp), [levels])
 
 
 def _join_given_blocks(chunk_blocks):
@@ -416,12 +425,13 @@ def _join_given_blocks(chunk_blocks):
     return replace(chunk_blocks[0], categories=[joined_levels])
 
 
-def join_tables(scans, *, keeps_constant=False):
+def join_tables(scans, *, in_stream=False):
     """Return the table of all rows, with the categories of all chunks.
 
-    ``scans`` has the :class:`TableScan` of each chunk by the number of the chunk.
-    ``keeps_constant`` tells whether "auto" keeps columns of numbers that are constant or have no
-    value, instead of leaving them out.
+    ``scans`` has the :class:`TableScan` of each chunk by the number of the chunk. ``in_stream``
+    tells whether the rows are the first of a stream. "auto" then keeps columns of numbers that are
+    constant or have no value, instead of leaving them out, and the values of given columns may all
+    differ.
     """
     tables = {number: scan.table for number, scan in scans.items()}
     first_table = next(iter(tables.values()))
@@ -435,12 +445,16 @@ def join_tables(scans, *, keeps_constant=False):
             block = replace(block, categories=categories)
         if block.spec.encoding == "real" and type(block.spec) is not Hurdle:
             value_counts = [scan.value_counts for scan in scans.values()]
-            blocks += _split_block(block, value_counts, keeps_constant)
+            blocks += _split_block(block, value_counts, in_stream)
         else:
             blocks.append(block)
     # For each given column, the blocks of all chunks.
-    given = zip(*(table.given for table in tables.values()), strict=True)
-    return replace(first_table, blocks=tuple(blocks), given=tuple(map(_join_given_blocks, given)))
+    chunk_blocks = zip(*(table.given for table in tables.values()), strict=True)
+    given = tuple(map(_join_given_blocks, chunk_blocks))
+    for i, block in enumerate(given if not in_stream else ()):
+        levels = [scan.given_levels[i] for scan in scans.values()]
+        _check_given_levels(block, first_table.names[block.columns[0]], levels)
+    return replace(first_table, blocks=tuple(blocks), given=given)
 
 
 def _split_block(block, value_counts, keeps_constant):

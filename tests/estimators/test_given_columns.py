@@ -253,6 +253,23 @@ def test_chunks_of_a_table_are_read_as_rows_in_memory_are():
     np.testing.assert_allclose(found, mixture.fit(table).elbo_, rtol=1e-9)
 
 
+def test_the_levels_of_all_chunks_together_decide_whether_a_given_column_is_an_identifier():
+    dask = pytest.importorskip("dask", reason="needs the extra 'dask'")
+    dd = pytest.importorskip("dask.dataframe", reason="needs the extra 'dask'")
+    table = pd.DataFrame(np.random.default_rng(0).normal(size=(160, 2)), columns=["a", "b"])
+    mixture = MemoizedDPMixture(given=["site"], moves=(), max_iter=1)
+
+    def fit(sites):
+        return mixture.fit(dd.from_pandas(table.assign(site=sites), npartitions=4))
+
+    sites = [f"s{i}" for i in range(160)]
+    with dask.config.set(scheduler="synchronous"):
+        # Each of four chunks has the same 40 sites.
+        assert fit(4 * sites[:40]).n_features_in_ == 3
+        with pytest.raises(ValueError, match="'site' has 160 levels in 160 rows"):
+            fit(sites)
+
+
 @pytest.mark.parametrize("as_values", [pd.Series, np.asarray, list, pd.DataFrame])
 @pytest.mark.parametrize("levels", ["ab", [0, 1], [0.5, 1.5]])
 def test_values_are_refused_as_the_name_of_a_given_column(as_values, levels):
