@@ -56,6 +56,9 @@ _MIN_SIZE = 10
 # such as answers of one word, are equal without being copies. In five corpora of posts, articles
 # and abstracts, no text occurs more than seven times.
 _MIN_WORDS_OF_COPIES, _MIN_COPIES = 5, 10
+# Rows of few words or products are equal by chance. A text is copied only if it would be expected in
+# at most this number of rows if words were independent.
+_MAX_EXPECTED_ROWS = 1e-3
 # Minimum share of the rows that such texts have. With a smaller share, topics hardly change.
 _MIN_SHARE_OF_COPIES = 0.1
 # Minimum number of weights that are judged by their mean. The first call of a stream of small calls
@@ -433,21 +436,39 @@ class DocumentReader(Reader):
         """Warn of texts with many copies, such as retweets, each of which may become a topic."""
         if self.in_stream or min(X.shape) < _MIN_SIZE:
             return
-        # Sums of random numbers of words are equal only if all counts of words are equal.
-        sums = X @ np.random.default_rng(0).random(X.shape[1])
-        long_rows = np.flatnonzero(np.diff(X.indptr) >= _MIN_WORDS_OF_COPIES)
-        _, text, n_rows = np.unique(sums[long_rows], return_inverse=True, return_counts=True)
-        copies = long_rows[n_rows[text] >= _MIN_COPIES]
-        if copies.size <= _MIN_SHARE_OF_COPIES * X.shape[0]:
+        n_copies = _count_copies(X)
+        if n_copies <= _MIN_SHARE_OF_COPIES * X.shape[0]:
             return
         warnings.warn(
-            f"{copies.size} of {X.shape[0]} rows have the words of {_MIN_COPIES - 1} or more other "
+            f"{n_copies} of {X.shape[0]} rows have the words of {_MIN_COPIES - 1} or more other "
             "rows. Copies of a text, such as retweets or form letters, become topics, and too many "
             "topics have the highest score. Fit to one row of each text, without the rows that "
             "pandas.Series(texts).duplicated() finds.",
             UserWarning,
             stacklevel=find_stack_level(),
         )
+
+
+def _count_copies(X):
+    """Return the number of rows of counts of words X (n, V) whose text has at least `_MIN_COPIES`.
+
+    Rows with the same counts have the same text. Texts that are equal by chance are not copies.
+    """
+    # Sums of random numbers of words are equal only if all counts of words are equal.
+    sums = X @ np.random.default_rng(0).random(X.shape[1])
+    _, first_rows, n_rows = np.unique(sums, return_index=True, return_counts=True)
+    is_frequent = n_rows >= _MIN_COPIES
+    if not is_frequent.any():
+        return 0
+    # The distinct texts, with 1 for each word that a text has. Their shares of texts with each word
+    # do not depend on the numbers of copies; the numbers added keep shares between 0 and 1.
+    has_word = X[first_rows].astype(bool).astype(np.float64)
+    share = (has_word.sum(axis=0) + 0.5) / (first_rows.size + 1.0)
+    log_share, log_other = np.log(share), np.log1p(-share)
+    log_probability = log_other.sum() + has_word @ (log_share - log_other)
+    is_long = np.diff(has_word.indptr) >= _MIN_WORDS_OF_COPIES
+    is_unlikely = log_probability < np.log(_MAX_EXPECTED_ROWS / X.shape[0])
+    return int(n_rows[is_frequent & is_long & is_unlikely].sum())
 
 
 def _describe_missing(X):

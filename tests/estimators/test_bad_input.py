@@ -317,6 +317,22 @@ def test_a_fit_warns_of_copies_of_a_text(entry):
 
 
 @every_class_of_topic_models
+def test_a_fit_does_not_warn_of_baskets_that_are_equal_by_chance(entry):
+    rng = np.random.default_rng(0)
+    # Three kinds of customers, who buy some of 15 products nearly always.
+    shares = np.where(rng.random((3, 15)) < 0.4, 0.9, 0.05)
+    X = (rng.random((600, 15)) < shares[rng.integers(3, size=600)]).astype(float)
+    _, basket, n_rows = np.unique(X, axis=0, return_inverse=True, return_counts=True)
+    assert np.mean((n_rows[basket.ravel()] >= 10) & (X.sum(axis=1) >= 5)) > 0.1
+    entry.make(max_iter=1).fit(X)
+    # The same number of copies of texts is unlikely in a vocabulary of 300 words.
+    texts = rng.multinomial(10, np.full(300, 1 / 300), 600).astype(float)
+    texts[:100] = np.repeat(texts[:10], 10, axis=0)
+    with pytest.warns(UserWarning, match="100 of 600 rows have the words of 9 or more other rows"):
+        entry.make(max_iter=1).fit(texts)
+
+
+@every_class_of_topic_models
 def test_a_fit_warns_of_a_column_that_has_half_of_all_counts(entry):
     frame = pd.DataFrame(entry.data()).add_prefix("word")
     half = frame.assign(length=frame.sum(axis=1))
