@@ -91,10 +91,10 @@ _REMEDIES = {
     "date": "dates and times are not used: turn them into numbers, such as days",
     "missing": "no value is observed: leave the column out, or give its 'categories'",
     "constant": "one value in all rows says nothing: leave the column out",
-    "missing code": "numbers far from all others: if they stand for missing values, such as 999, or "
-    "are errors, replace them by NaN; if they are true values, keep them, and try StudentT() or "
+    "missing code": "numbers far from all others: if they stand for missing values, such as 999, "
+    "or are errors, replace them by NaN; if they are true values, keep them, and try StudentT() or "
     "logarithms",
-    "number as text": "numbers written as text: turn them into numbers, for instance by "
+    "number as text": "numbers written as text: unless they are codes, turn them into numbers, by "
     "decimal=',' and thousands='.' of pandas.read_csv, or by pandas.to_numeric, whose "
     "errors='coerce' makes other text missing",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
@@ -103,9 +103,9 @@ _REMEDIES = {
         "counts that rise with the total of their row, such as those of genes in cells, read "
         "without an exposure: try components=NegativeBinomial(exposure='row_total')"
     ),
-    "not positive": "amounts are modelled without logarithms, because a few are 0 or less: if these "
-    "are errors or stand for missing values, replace them by NaN; if they are true zeros, try "
-    "skvt.components.Hurdle(Gaussian()); if they are true negative values, such as intensities of "
+    "not positive": "amounts are modelled without logarithms, because a few are 0 or less: if "
+    "these are errors or stand for missing values, replace them by NaN; if they are true zeros, "
+    "try skvt.components.Hurdle(Gaussian()); if they are true negative values, such as those of "
     "fluorescence, transform the column, for instance by numpy.arcsinh(column / 100)",
     "few values": "whole numbers with few values, read as real: try Categorical() or Poisson()",
     "code": "whole numbers, read as real: try Categorical() for codes, and, if ratings pile up at "

@@ -56,8 +56,8 @@ _MIN_SIZE = 10
 # such as answers of one word, are equal without being copies. In five corpora of posts, articles
 # and abstracts, no text occurs more than seven times.
 _MIN_WORDS_OF_COPIES, _MIN_COPIES = 5, 10
-# Rows of few words or products are equal by chance. A text is copied only if it would be expected in
-# at most this number of rows if words were independent.
+# Rows of few words or products are equal by chance. A text is copied only if it would be expected
+# in at most this number of rows if words were independent.
 _MAX_EXPECTED_ROWS = 1e-3
 # Minimum share of the rows that such texts have. With a smaller share, topics hardly change.
 _MIN_SHARE_OF_COPIES = 0.1

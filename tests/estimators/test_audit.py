@@ -262,7 +262,8 @@ AGES, ANSWERS = np.arange(120) % 60 + 18, np.arange(120) % 5 + 1
 )
 def test_numbers_that_may_stand_for_missing_values_are_named(values, why):
     table = pd.DataFrame({"asked": values, "sex": np.where(np.arange(len(values)) % 3, "f", "m")})
-    with pytest.warns(skvt.ColumnWarning, match=r"'asked' \(.*stand for missing values.* NaN; if they are true values, keep them"):
+    said = r"'asked' \(.*stand for missing values.* NaN; if they are true values, keep them"
+    with pytest.warns(skvt.ColumnWarning, match=said):
         fitted = skvt.MemoizedDPMixture(**FEW_PASSES).fit(table)
     assert fitted.table_report_["why"].iloc[0] == why
 
