@@ -17,9 +17,9 @@ from skvt.temperature import (
     GeometricAnnealing,
     LinearAnnealing,
     LocalTempering,
-    VariationalTempering,
     RunningPolicy,
     TemperaturePolicy,
+    VariationalTempering,
 )
 
 ANNEALINGS = [LinearAnnealing, GeometricAnnealing]
