@@ -3,6 +3,8 @@
 - ``topics``: corpora of short and long documents whose expected shares of topics are linear in two
   covariates. Intervals are from several fits, from one fit, from the true topics, and from draws of
   each document's posterior proportions under a prior that ignores the covariates.
+- ``groups``: how often do intervals exclude 0 for small groups of documents that do not differ from
+  the other documents? Most shares are near 0, and few are large.
 - ``classes``: the simulation of Bakk and Kuha (2018) with three classes and six binary items. The
   estimates are the mean of an outcome in each class, and the effect of a covariate on the classes.
   They are compared with estimates from posterior probabilities, and with the three-step estimates
@@ -59,6 +61,10 @@ from skvt.metrics import match_components
 SIZES = {10: 3_000, 40: 2_000, 200: 1_000}
 N_TOPICS = 10
 N_WORDS = 500
+# Numbers of documents in each of N_GROUPS groups of a corpus of N_GROUPED documents.
+GROUP_SIZES = 4, 8, 15, 30, 60, 160
+N_GROUPS = 5
+N_GROUPED = 1_000
 # Mean outcome in each class.
 OUTCOMES = np.array([-1.0, 1.0, 0.0])
 
@@ -187,6 +193,39 @@ def topics(args):
             rows.append([length, f"{n:,}", name, *values])
     header = ["words", "documents", "intervals", "coverage", "slope", "width (%)"]
     print_table(f"Planted effects on the shares of {N_TOPICS} topics", header, rows)
+
+
+# -------------------------------------------------------------------------------------- groups
+def groups(args):
+    """Print how often intervals for groups of documents that do not differ exclude 0."""
+    scores = {}
+    for draw in range(args.draws):
+        rng = np.random.default_rng(draw)
+        topics = rng.dirichlet(np.full(N_WORDS, 0.05), N_TOPICS)
+        shares = rng.dirichlet(np.full(N_TOPICS, 0.1), N_GROUPED)
+        X = sp.csr_array(rng.multinomial(100, shares @ topics))
+        fit = StructuredLDA(N_TOPICS, random_state=draw).fit(X)
+        for size in GROUP_SIZES:
+            # The first level in the alphabet, with which the groups are compared, is "all others".
+            labels = np.full(N_GROUPED, "all others")
+            labels[: N_GROUPS * size] = np.repeat([f"group {g}" for g in range(N_GROUPS)], size)
+            group = pd.DataFrame({"group": labels})
+            for link in "identity", "logit":
+                table = covariate_effects(fit, X, group, random_state=0, link=link)
+                table = table[table["term"] != "Intercept"]
+                excludes_0 = (table["low"] > 0.0) | (table["high"] < 0.0)
+                width = 100.0 * (table["high"] - table["low"])
+                scores.setdefault((size, link), []).append((excludes_0.mean(), width.mean()))
+        print_progress(f"groups, corpus {draw}")
+    rows = []
+    for size in GROUP_SIZES:
+        excluding, width = zip(*scores[size, "identity"], strict=True)
+        excluding_by_logit, _ = zip(*scores[size, "logit"], strict=True)
+        columns = excluding, excluding_by_logit, width
+        rows.append([size, *(format_mean(column, digits=3) for column in columns)])
+    header = ["documents", "excluding 0", "excluding 0, logit", "width (%)"]
+    title = f"Groups among {N_GROUPED:,} documents, without effects, shares of {N_TOPICS} topics"
+    print_table(title, header, rows)
 
 
 # ------------------------------------------------------------------------------------- classes
@@ -599,7 +638,7 @@ def stm(args):
 
 # ---------------------------------------------------------------------------------------- main
 PARTS = {
-    "topics": topics, "classes": classes, "posts": posts, "prior": prior,
+    "topics": topics, "groups": groups, "classes": classes, "posts": posts, "prior": prior,
     "held-out-posts": held_out_posts, "stm": stm,
 }  # fmt: skip
 

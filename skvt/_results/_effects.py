@@ -157,6 +157,14 @@ def covariate_effects(
     degrees of freedom of Satterthwaite's approximation. The logit link is fractional regression
     [3]_.
 
+    If an effect rests on few rows, they may all have shares near 0 by chance, and their robust
+    variance is then near 0, too. It is therefore averaged with the variance that follows if the
+    errors of all rows have one variance, or one dispersion for the logit link, and those of the
+    same group one correlation. This variance has the weight of 4 degrees of freedom, as variances
+    of genes are moderated [5]_ (section 3), and the robust variance that of its own degrees of
+    freedom, which are fewer if residuals have heavy tails. If the robust variance is larger than
+    the average, it is used alone.
+
     References
     ----------
     .. [1] A. Bolck, M. Croon and J. Hagenaars (2004). Estimating latent structure models with
@@ -166,6 +174,9 @@ def covariate_effects(
        variables. Journal of Applied Econometrics 11, 619-632.
     .. [4] R. M. Bell and D. F. McCaffrey (2002). Bias reduction in standard errors for linear
        regression with multi-stage samples. Survey Methodology 28, 169-181.
+    .. [5] G. K. Smyth (2004). Linear models and empirical Bayes methods for assessing differential
+       expression in microarray experiments. Statistical Applications in Genetics and Molecular
+       Biology 3, article 3.
 
     Examples
     --------
@@ -201,6 +212,9 @@ def covariate_effects(
     extreme_rows = regression.find_extreme_rows()
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1))
     with one_blas_thread():
+        combinations = [
+            (rows, *regression.compute_corrections(rows)) for rows in (effect_weights, extreme_rows)
+        ]
         # Shares have a row for each used row. `estimate_cluster_shares` gets all rows and keeps
         # those of positive weight, which are the used rows of mixtures.
         if are_mixtures:
@@ -211,12 +225,10 @@ def covariate_effects(
                 for fit, counts in zip(fits, word_counts, strict=True)
             ]
         estimates = [
-            _estimate_effects(fit_shares, regression, effect_weights, extreme_rows, n_draws, rng)
+            _estimate_effects(fit_shares, regression, *combinations, n_draws, rng)
             for fit_shares in shares
         ]
-        effects_of_fits, means_of_fits = zip(*estimates, strict=True)
-        effects = _calibrate_and_pool(effects_of_fits, shares, regression, effect_weights)
-        means = _calibrate_and_pool(means_of_fits, shares, regression, extreme_rows)
+        effects, means = (pool(of_fits, shares) for of_fits in zip(*estimates, strict=True))
     _warn_of_useless_shares(means.standard_error, are_mixtures)
     _warn_of_impossible_shares(means, link, are_mixtures)
     columns = effects.columns(level, reported.names)
@@ -339,50 +351,32 @@ def _are_finite_weights(weights):
     )
 
 
-def _estimate_effects(shares, regression, combinations, rows, n_draws, rng):
-    """Return estimates and their sandwich variances of one fit, in two arrays.
+def _estimate_effects(shares, regression, of_effects, of_means, n_draws, rng):
+    """Return estimates of one fit and their variances, in two arrays as :func:`pool` takes them.
 
     ``shares`` are the :class:`~skvt._results._shares.Shares` of the fit. The first array,
-    (2, M, Q, K), has the effects, which are the Q ``combinations`` of coefficients. The second
-    array, (2, M, number of rows, K), has mean shares by least squares at the ``rows`` of
-    :meth:`Regression.find_extreme_rows`.
+    (3, M, Q, K), has the effects, which are combinations of coefficients. The second array,
+    (3, M, number of rows, K), has mean shares by least squares at the rows of
+    :meth:`Regression.find_extreme_rows`. ``of_effects`` and ``of_means`` are the combinations and
+    the corrections of their variances, as :meth:`RegressionFit.combine` takes them.
     """
     # (M, K, K): matrices by which the estimated shares (n, K) are multiplied, one for each draw.
     draw_matrices = shares.draw_matrices(n_draws, rng)
     linear = replace(regression, link="identity")
     n_components = draw_matrices.shape[1]
-    effects = np.empty((2, n_draws, len(combinations), n_components))
-    means = np.empty((2, n_draws, len(rows), n_components))
+    effects = np.empty((3, n_draws, len(of_effects[0]), n_components))
+    means = np.empty((3, n_draws, len(of_means[0]), n_components))
     for k in range(n_components):
         # The coefficients of one draw are the start of Newton's method for the next draw.
-        coefficients = None
+        start = None
         for m in range(n_draws):
             drawn_shares = shares.estimates @ draw_matrices[m, :, k]
-            coefficients, covariance = regression.fit(drawn_shares, start=coefficients)
-            effects[:, m, :, k] = _compute_combinations(combinations, coefficients, covariance)
-            if regression.link == "identity":
-                means[:, m, :, k] = _compute_combinations(rows, coefficients, covariance)
-            else:
-                means[:, m, :, k] = _compute_combinations(rows, *linear.fit(drawn_shares))
+            fit = regression.fit(drawn_shares, start=start)
+            start = fit.coefficients
+            effects[:, m, :, k] = fit.combine(*of_effects)
+            linear_fit = fit if regression.link == "identity" else linear.fit(drawn_shares)
+            means[:, m, :, k] = linear_fit.combine(*of_means)
     return effects, means
-
-
-def _compute_combinations(combinations, coefficients, covariance):
-    """Return linear combinations (Q, P) of coefficients, and their variances."""
-    variances = ((combinations @ covariance) * combinations).sum(axis=1)
-    return combinations @ coefficients, variances
-
-
-def _calibrate_and_pool(results, shares, regression, combinations):
-    """Correct the variances of all fits for few rows, in place, and pool the estimates.
-
-    ``results`` has an array of :func:`_estimate_effects` for each fit, whose estimates are
-    ``combinations`` of coefficients.
-    """
-    factors, degrees_of_freedom = regression.compute_corrections(combinations)
-    for _, variances in results:
-        variances *= factors[:, None]
-    return pool(results, shares, degrees_of_freedom[:, None])
 
 
 def _warn_of_useless_shares(standard_errors, are_mixtures):

@@ -94,7 +94,9 @@ def outcome_by_cluster(
     that the outcome is related to the columns of X only through the clusters. To compute
     assignments, the mixture is refitted to X. The refit is repeated for each draw of random weights
     of the rows, see :func:`skvt.covariate_effects`. A mean is a ratio of sums over rows, and its
-    standard error is robust to unequal variances.
+    standard error is robust to unequal variances. Its degrees of freedom are the effective number
+    of rows of the cluster minus one. In clusters of few rows, the standard error is too small for
+    outcomes that are mostly near 0 and rarely large, such as costs.
 
     If the outcome has categories, or only the numbers 0 and 1, the means are shares. The standard
     error of a share is too small if hardly any row has the category, and it is 0 if no row has it.
@@ -144,13 +146,15 @@ def outcome_by_cluster(
     with one_blas_thread():
         cluster_shares = [estimate_cluster_shares(fit, X, weights, n_clusters) for fit in fits]
         for shares in cluster_shares:
-            factors = _compute_small_sample_factors(shares.profiles)
+            degrees_of_freedom = _compute_degrees_of_freedom(shares.profiles)
             # The shares of a row are its assignments to clusters, (n, K).
             assignments = shares.estimates
             corrections = shares.draw_matrices(n_draws, rng)
-            means = _estimate_means(assignments, corrections, values, used_weights, factors)
+            means = _estimate_means(
+                assignments, corrections, values, used_weights, degrees_of_freedom
+            )
             results.append(means)
-    pooled = pool(results, cluster_shares, degrees_of_freedom=used_rows.size - 1)
+    pooled = pool(results, cluster_shares)
     # An outcome of numbers has one term with an empty name. The column of names is left out below.
     columns = pooled.columns(level, categories or [""])
     if categories is not None or np.isin(values, (0.0, 1.0)).all():
@@ -159,7 +163,7 @@ def outcome_by_cluster(
         # the clusters are.
 
         # (K,): 1 / m for the effective number of rows m of each cluster, see
-        # `_compute_small_sample_factors`.
+        # `_compute_degrees_of_freedom`.
         inverse_counts = (cluster_shares[0].profiles ** 2).sum(axis=1)
         category_shares = pooled.estimate.clip(0.0, 1.0)
         variance = category_shares * (1.0 - category_shares) * inverse_counts
@@ -210,25 +214,28 @@ def _get_fitted_names(mixture):
     return [table.names[j] for block in table.blocks for j in block.columns]
 
 
-def _estimate_means(assignments, corrections, values, weights, factors):
+def _estimate_means(assignments, corrections, values, weights, degrees_of_freedom):
     """Estimate the means of ``values`` (n, Q) in K clusters, for each of M draws.
 
-    Return the means and their squared standard errors in an array (2, M, Q, K).
+    Return the means, their squared standard errors, and these divided by the roots of their degrees
+    of freedom, in an array (3, M, Q, K) as :func:`~skvt._results._pooling.pool` takes it.
 
     The product of ``assignments`` (n, K) and a matrix of ``corrections`` (M, K, K) is a draw of
     corrected assignments. ``weights`` (n,) are the weights of the rows. A mean is a ratio of sums
     over rows. The denominator is the size of a cluster, which may be near 0 in a draw. The ratio is
-    therefore replaced by its linear approximation at the mean of the draws. ``factors`` (K,)
-    multiply the squared errors, because these are too small for few rows.
+    therefore replaced by its linear approximation at the mean of the draws. The squared errors are
+    multiplied by m / (m - 1) for the effective number of rows m of each cluster, because they are
+    too small for few rows; ``degrees_of_freedom`` (K,) are m - 1.
     """
     weighted_assignments = weights[:, None] * (assignments @ corrections.mean(axis=0))
     sizes = weighted_assignments.sum(axis=0)
     # A cluster without rows has no mean.
     sizes[sizes == 0.0] = np.nan
     means_at_mean_draw = values.T @ weighted_assignments / sizes
-    results = np.empty((2, len(corrections), *means_at_mean_draw.shape))
-    # Two views of ``results``, (M, Q, K) each.
-    means, squared_errors = results
+    results = np.empty((3, len(corrections), *means_at_mean_draw.shape))
+    # Three views of ``results``, (M, Q, K) each.
+    means, squared_errors, errors_by_root = results
+    factors = 1.0 + 1.0 / degrees_of_freedom
     for m, correction in enumerate(corrections):
         # (n, K): the weight of each row in the mean of each cluster. The weights of a cluster sum
         # to about 1.
@@ -237,11 +244,12 @@ def _estimate_means(assignments, corrections, values, weights, factors):
             deviations = row_weights * (column[:, None] - means_at_mean_draw[q])
             means[m, q] = means_at_mean_draw[q] + deviations.sum(axis=0)
             squared_errors[m, q] = (deviations**2).sum(axis=0) * factors
+    np.divide(squared_errors, np.sqrt(degrees_of_freedom), out=errors_by_root)
     return results
 
 
-def _compute_small_sample_factors(profiles):
-    """Return m / (m - 1) for the effective number of rows m of each cluster, (K,).
+def _compute_degrees_of_freedom(profiles):
+    """Return m - 1 for the effective number of rows m of each cluster, (K,).
 
     ``profiles`` (K, n) has the distribution of each cluster over rows; m is 1 divided by the sum of
     its squares. A cluster without rows has a profile of zeros. The result is NaN if m < 2, because
@@ -250,4 +258,4 @@ def _compute_small_sample_factors(profiles):
     concentrations = (profiles**2).sum(axis=1)
     m = np.zeros(len(profiles))
     np.divide(1.0, concentrations, out=m, where=concentrations > 0.0)
-    return np.where(m < 2.0, np.nan, m / np.maximum(m - 1.0, 1.0))
+    return np.where(m < 2.0, np.nan, m - 1.0)

@@ -4,6 +4,11 @@ The shares of n rows are regressed on the P columns of a design matrix, by least
 fractional logistic regression. The latter maximises the fractional likelihood, which is the
 likelihood of a logistic regression whose response may be a share.
 
+Two estimates of a variance are combined. The sandwich variance is robust to unequal variances of
+the errors, but it hardly says anything if an effect rests on few rows and shares are skewed: by
+chance all shares of these rows may be near 0, and then so is their sandwich variance. The pooled
+variance assumes that all errors have one variance, which is estimated from all rows.
+
 The coefficients are computed for orthogonal columns of the same span as the design. The reason is
 that the information matrix of the design itself is almost singular in two cases: if the mean of a
 covariate is large compared with its standard deviation, as for years, or if the units of covariates
@@ -15,7 +20,7 @@ x and c of z therefore have R b = c, and linear combinations of coefficients are
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,6 +28,7 @@ from scipy.linalg import solve_triangular
 from scipy.special import expit
 
 from skvt._results._design import list_values, require_full_rank
+from skvt._results._pooling import compute_kurtosis, moderate_variances
 
 # Maximum number of steps of Newton's method.
 _MAX_NEWTON_STEPS = 50
@@ -37,10 +43,39 @@ _MAX_CONDITION = 1e12
 # The variance of a combination cannot be estimated if the expectation of its sandwich variance is
 # at most this fraction of its true variance.
 _MIN_VARIANCE_RATIO = 1e-8
-# If a lower bound of the degrees of freedom is larger than this, the bound is used in their place,
-# because it is cheap to compute. Quantiles of Student's t distribution with more degrees of freedom
-# are within .7 % of those of the normal distribution.
+# Degrees of freedom are computed approximately if a bound of them is larger than this.
 _LARGE_DEGREES_OF_FREEDOM = 200.0
+
+
+class RegressionFit(NamedTuple):
+    """Coefficients of the orthogonal columns, and what is needed for their variances."""
+
+    # (P,): the coefficients.
+    coefficients: Any
+    # (P, P): their sandwich covariance.
+    sandwich: Any
+    # (P, P): their covariance if all errors have one variance, or one dispersion for the logit
+    # link, and all pairs of rows of the same group have one correlation.
+    pooled: Any
+    # Excess kurtosis of the residuals, at least 0.
+    kurtosis: float
+
+    def combine(self, combinations, factors, degrees_of_freedom):
+        """Return linear combinations of the coefficients and their moderated variances, (3, Q).
+
+        ``combinations`` (Q, P) are the weights of the coefficients. ``factors`` and
+        ``degrees_of_freedom``, (Q,) each, are those of :meth:`Regression.compute_corrections`. The
+        second and the third row are those of
+        :func:`~skvt._results._pooling.moderate_variances`.
+        """
+        sandwich, pooled = (
+            ((combinations @ covariance) * combinations).sum(axis=1)
+            for covariance in (self.sandwich, self.pooled)
+        )
+        moderated = moderate_variances(
+            factors * sandwich, pooled, degrees_of_freedom, self.kurtosis
+        )
+        return np.array([combinations @ self.coefficients, *moderated])
 
 
 @dataclass(frozen=True)
@@ -126,8 +161,8 @@ class Regression:
         -I, -I and 0. The mean of the sandwich variance is ``tr(M)``, and the mean of an unbiased
         estimate is ``|a|^2``, both in units of the variance of an error. The degrees of freedom are
         ``tr(M)^2 / tr(M M)``. If weights are equal, ``tr(M)`` divided by the largest diagonal entry
-        of D' D is a lower bound. This bound is returned in their place if it is larger than
-        _LARGE_DEGREES_OF_FREEDOM.
+        of D' D is a lower bound. If it is larger than _LARGE_DEGREES_OF_FREEDOM, the entries of M
+        outside the diagonal are left out, because they are costly and hardly matter.
         """
         roots = np.sqrt(self.weights)[:, None]
         basis, T = np.linalg.qr(roots * self.columns)
@@ -160,8 +195,9 @@ class Regression:
             if trace <= _MIN_VARIANCE_RATIO * target:
                 factors[q] = degrees[q] = np.nan
                 continue
-            factors[q], degrees[q] = target / trace, trace / diagonal_of_DD.max()
-            if degrees[q] <= _LARGE_DEGREES_OF_FREEDOM:
+            factors[q] = target / trace
+            degrees[q] = trace**2 / ((diagonal_of_DD + diagonal_of_FKF) ** 2).sum()
+            if trace <= _LARGE_DEGREES_OF_FREEDOM * diagonal_of_DD.max():
                 F = a[:, None] * U_and_V if F is None else F
                 product = K @ (F.T @ F)
                 # tr(M M) = tr(D' D D' D) + 2 tr(D' D F K F') + tr(F K F' F K F').
@@ -170,9 +206,7 @@ class Regression:
         return factors, degrees
 
     def fit(self, values, start=None):
-        """Fit the regression to estimated shares (n,).
-
-        Return the coefficients (P,) of the orthogonal columns and their covariance (P, P).
+        """Fit the regression to estimated shares (n,), and return a :class:`RegressionFit`.
 
         With the logit link, Newton's method maximises the fractional log likelihood, which is
         concave even if estimated shares are outside [0, 1]. Newton's method begins with the
@@ -185,7 +219,8 @@ class Regression:
             # The inverse of the information matrix is called bread in the sandwich covariance.
             bread = np.linalg.inv(columns.T @ (weights[:, None] * columns))
             coefficients = bread @ (columns.T @ (weights * values))
-            return coefficients, self._compute_covariance(values - columns @ coefficients, bread)
+            residuals = values - columns @ coefficients
+            return self._make_fit(coefficients, residuals, np.ones_like(residuals), bread)
         n_terms = columns.shape[1]
         has_start = start is not None and np.isfinite(start).all()
         coefficients = start.copy() if has_start else np.zeros(n_terms)
@@ -201,20 +236,43 @@ class Regression:
             step /= max(1.0, abs(columns @ step).max() / _MAX_PREDICTOR_CHANGE)
             coefficients += step
             if abs(step).max() < _CONVERGENCE_TOLERANCE * max(1.0, abs(coefficients).max()):
-                return coefficients, self._compute_covariance(values - means, bread)
-        return np.full(n_terms, np.nan), np.full((n_terms, n_terms), np.nan)
+                return self._make_fit(coefficients, values - means, means * (1.0 - means), bread)
+        missing = np.full((n_terms, n_terms), np.nan)
+        return RegressionFit(missing[0], missing, missing, 0.0)
 
-    def _compute_covariance(self, residuals, bread):
-        """Return the sandwich covariance (P, P) of the coefficients.
+    def _make_fit(self, coefficients, residuals, variances, bread):
+        """Return the :class:`RegressionFit` with these coefficients (P,).
 
-        ``residuals`` (n,) are shares minus fitted means, and ``bread`` (P, P) is the inverse of the
-        information matrix. :meth:`compute_corrections` corrects variances for small samples.
+        ``residuals`` (n,) are shares minus fitted means, ``variances`` (n,) are the variances of
+        shares up to a common factor, and ``bread`` (P, P) is the inverse of the information matrix.
+        :meth:`compute_corrections` corrects sandwich variances for small samples.
         """
-        scores = self.columns * (self.weights * residuals)[:, None]
+        columns, weights = self.columns, self.weights
+        errors = weights * residuals
+        # (n, P): scores, and scores of errors that are equal to their standard deviations.
+        scores = columns * errors[:, None]
+        unit_errors = weights * np.sqrt(variances)
+        unit_scores = columns * unit_errors[:, None]
+        meat = unit_scores.T @ unit_scores
+        leverages = weights * variances * ((columns @ bread) * columns).sum(axis=1)
+        dispersion = errors @ residuals / (weights * variances @ (1.0 - leverages))
         if self.group_indicators is not None:
-            scores = self.group_indicators @ scores
+            scores, sums = (self.group_indicators @ rows for rows in (scores, unit_scores))
+            # Sums over all pairs of different rows of the same group.
+            products, unit_products = (
+                ((self.group_indicators @ terms) ** 2).sum() - terms @ terms
+                for terms in (errors, unit_errors)
+            )
+            expected = dispersion * unit_products
+            correlation = np.clip(products / expected, 0.0, 1.0) if expected > 0.0 else 0.0
+            meat += correlation * (sums.T @ sums - meat)
         scores_by_bread = scores @ bread
-        return scores_by_bread.T @ scores_by_bread
+        return RegressionFit(
+            coefficients,
+            scores_by_bread.T @ scores_by_bread,
+            dispersion * bread @ meat @ bread,
+            compute_kurtosis(residuals, weights),
+        )
 
 
 def _make_group_indicators(group_labels, used_rows, n_rows):

@@ -9,7 +9,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from scipy.optimize import minimize
+from scipy.optimize import brentq, minimize
 from scipy.special import expit, softmax
 from scipy.stats import t as student
 from sklearn.base import BaseEstimator
@@ -79,19 +79,31 @@ def corpus(rng):
 
 
 def least_squares(design, values, groups=None):
-    """Coefficients, calibrated sandwich errors and their degrees of freedom, by matrices (n, n)."""
+    """Coefficients, moderated errors and their degrees of freedom, by matrices (n, n)."""
     n = len(design)
     to_coefficients = np.linalg.solve(design.T @ design, design.T)
     make_residuals = np.eye(n) - design @ to_coefficients
+    residuals = make_residuals @ values
     groups = np.arange(n) if groups is None else groups
-    errors, degrees = [], []
+    in_one_group = groups[:, None] == groups
+    pairs = in_one_group & ~np.eye(n, dtype=bool)
+    variance = residuals @ residuals / np.trace(make_residuals)
+    products = (residuals @ pairs @ residuals) / max(pairs.sum(), 1)
+    covariance = variance * np.eye(n) + np.clip(products, 0.0, variance) * pairs
+    kurtosis = max(np.mean(residuals**4) / np.mean(residuals**2) ** 2 - 3.0, 0.0)
+    variances, degrees = [], []
     for row in to_coefficients:
         # The sandwich variance is a quadratic form of the values, and `row @ row` is the variance
         # of the coefficient if that of the values is 1.
-        form = make_residuals @ (np.outer(row, row) * (groups[:, None] == groups)) @ make_residuals
-        errors.append(np.sqrt(values @ form @ values * (row @ row) / np.trace(form)))
-        degrees.append(np.trace(form) ** 2 / np.trace(form @ form))
-    return to_coefficients @ values, np.array(errors), np.array(degrees)
+        form = make_residuals @ (np.outer(row, row) * in_one_group) @ make_residuals
+        robust, pooled = (
+            values @ form @ values * (row @ row) / np.trace(form),
+            row @ covariance @ row,
+        )
+        degree = np.trace(form) ** 2 / np.trace(form @ form) / (1.0 + kurtosis / 2.0)
+        variances.append(max(robust, (degree * robust + 4.0 * pooled) / (degree + 4.0)))
+        degrees.append(degree + 4.0)
+    return to_coefficients @ values, np.sqrt(variances), np.array(degrees)
 
 
 # ------------------------------------------------------------------------------------ estimates
@@ -137,6 +149,30 @@ def test_intervals_of_a_small_group_miss_a_null_effect_as_often_as_they_should(s
     assert np.mean((of_group["low"] > 0.0) | (of_group["high"] < 0.0)) < 0.1
 
 
+@pytest.mark.parametrize("link", ["identity", "logit"])
+@pytest.mark.parametrize("size", [4, 8, 15])
+@pytest.mark.parametrize("clustered", [False, True])
+def test_intervals_of_a_small_group_allow_for_topics_that_it_lacks_by_chance(size, clustered, link):
+    # Shares of 200 topics are nearly independent. Most of them are near 0, and few are large.
+    rng, n_topics = np.random.default_rng(size), 200
+    X = 1e-3 + rng.beta(0.1, 0.9, (300, n_topics))
+    author = np.arange(300)
+    if clustered:
+        author = np.repeat(author, 2)
+        X = X[author] + 0.1 * rng.beta(0.1, 0.9, (600, n_topics))
+    table = covariate_effects(
+        Topics(CERTAIN * np.eye(n_topics)),
+        X,
+        (author < size).astype(float),
+        cluster=author if clustered else None,
+        n_draws=2,
+        link=link,
+    )
+    of_group = table[table["term"] == "x0"]
+    # By the sandwich variance alone, 10 to 40 of 100 intervals exclude 0.
+    assert np.mean((of_group["low"] > 0.0) | (of_group["high"] < 0.0)) < 0.08
+
+
 @pytest.mark.parametrize("clustered", [False, True])
 def test_variances_with_unequal_weights_are_unbiased_for_equal_errors(clustered, rng):
     """The factor and the degrees of freedom are those of the quadratic form, by dense matrices."""
@@ -153,6 +189,22 @@ def test_variances_with_unequal_weights_are_unbiased_for_equal_errors(clustered,
         form = root @ root.T
         assert factor == pytest.approx(a @ a / np.trace(form), rel=1e-9)
         assert degree == pytest.approx(np.trace(form) ** 2 / np.trace(form @ form), rel=1e-9)
+    if not clustered:
+        # The pooled covariance is a quadratic form of the errors. For errors of variance 1, its
+        # expectation is the sum of its values at the unit vectors.
+        expectation = np.sum([regression.fit(errors).pooled for errors in np.eye(n)], axis=0)
+        np.testing.assert_allclose(expectation, to_coefficients @ to_coefficients.T, rtol=1e-9)
+
+
+def test_the_pooled_variance_of_log_odds_has_one_dispersion(rng):
+    sizes, group = np.array([5, 20]), np.repeat([0, 1], [5, 20])
+    shares = rng.uniform(0.0, [[0.2], [0.8]], (2, 20))[group, np.arange(25) % 20]
+    regression = Regression(np.eye(2)[group], np.eye(2), np.ones(25), None, "logit")
+    means = np.bincount(group, shares) / sizes
+    variances = means * (1.0 - means)
+    dispersion = np.sum((shares - means[group]) ** 2) / np.sum((sizes - 1) * variances)
+    pooled = regression.fit(shares).pooled
+    np.testing.assert_allclose(pooled, np.diag(dispersion / (sizes * variances)), atol=1e-7)
 
 
 def test_an_effect_that_is_0_by_definition_has_an_interval_of_width_0(corpus):
@@ -233,7 +285,12 @@ def test_fits_are_matched_and_their_variance_is_added(corpus, rng):
     alone = [covariate_effects(fit, X, z) for fit in fits]
     places = {0: [(0, 0), (1, 1), (2, 1)], 1: [(0, 1), (1, 2), (2, 0)], 2: [(0, 2), (1, 0)]}
     table = covariate_effects(fits, X, z)
-    of_one_fit = least_squares(np.c_[np.ones(40), z], np.zeros(40))[2][1]
+
+    def find_degrees(fit):
+        """Return the degrees of freedom of the interval of a fit."""
+        quantile = (fit["high"] - fit["low"]) / 2.0 / fit["standard_error"]
+        return brentq(lambda degrees: student.ppf(0.975, degrees) - quantile, 1.0, 1e6)
+
     for k, partners in places.items():
         (row,) = table[(table["topic"] == k) & (table["term"] == "x0")].itertuples()
         of_fits = [alone[r].iloc[2 * j + 1] for r, j in partners]
@@ -245,8 +302,9 @@ def test_fits_are_matched_and_their_variance_is_added(corpus, rng):
         assert row.standard_error == pytest.approx(np.sqrt(variance))
         assert row.between_fits == pytest.approx(between / variance, abs=1e-6)
         assert row.same_sign == np.sum(np.sign(effects) == np.sign(effects.mean()))
-        within = variance - between
-        degrees = variance**2 / (within**2 / of_one_fit + between**2 / (R - 1))
+        # The variances within fits are fully dependent.
+        within = np.mean([fit["standard_error"] ** 2 / find_degrees(fit) ** 0.5 for fit in of_fits])
+        degrees = variance**2 / (within**2 + between**2 / (R - 1))
         width = student.ppf(0.975, degrees) * row.standard_error
         assert row.high - row.low == pytest.approx(2.0 * width, rel=1e-5)
         assert 0.0 < row.agreement <= 1.0
@@ -801,6 +859,15 @@ def test_an_outcome_that_the_clusters_were_fitted_to_is_named():
     ):  # fmt: skip
         with pytest.warns(UserWarning, match=r"outcome '(visits|age)' is a column .*describe\(\)"):
             outcome_by_cluster(fit, frame, values)
+
+
+@pytest.mark.parametrize("size", [3, 6])
+def test_intervals_of_a_small_cluster_are_those_of_its_rows(size, rng):
+    labels, outcome = np.repeat([0, 1], [size, 200]), rng.normal(size=200 + size)
+    table = outcome_by_cluster(Classes(np.eye(2)[labels]), np.zeros((labels.size, 1)), outcome)
+    few = outcome[:size]
+    ends = student.interval(0.95, size - 1, few.mean(), few.std(ddof=1) / np.sqrt(size))
+    np.testing.assert_allclose(table.loc[0, ["low", "high"]].astype(float), ends)
 
 
 def test_a_cluster_without_rows_has_no_interval():
