@@ -42,8 +42,9 @@ from skvt.readers.validation import find_stack_level
 # Minimum and maximum number of documents of a batch if the user passes no batch size.
 BATCH_SIZE_LIMITS = 250, 5_000
 # `fit` warns if the noise ratio is larger, see `compute_noise_ratio`. The ratio was at most 1.5 in
-# five corpora of texts, and at most 1.9 if ten or thirty texts were joined to one document. It is
-# 2.4 for simulated counts of genes, which are drawn from negative binomials of mean 2 and size 2.
+# five corpora of texts. It was at most 1.9 if ten or thirty texts were joined to one document, and
+# at most 2.0 if there were 20 to 150 words or 40 to 1,000 documents. It is 2.6 for simulated counts
+# of genes, which are drawn from negative binomials of mean 2 and size 2.
 MAX_NOISE_RATIO = 2.0
 # Advice in the error if a prior for each topic is passed.
 ONE_PRIOR_ADVICE = (
@@ -230,8 +231,10 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             warnings.warn(
                 "These counts vary more than counts of words do, even in single columns. Topics "
                 "cannot describe this, so the fit may find many topics that mean nothing. For "
-                "counts such as those of genes in cells, use skvt.MemoizedDPMixture with "
-                'components=skvt.components.NegativeBinomial(exposure="row_total").',
+                "counts such as those of genes in cells or bacteria in samples, use "
+                "skvt.MemoizedDPMixture with components="
+                'skvt.components.NegativeBinomial(exposure="row_total"). If rows are mixtures of '
+                "subjects, use skvt.StructuredLDA with a number of topics that you choose.",
                 UserWarning,
                 stacklevel=find_stack_level(),
             )

@@ -5,10 +5,11 @@ import numpy as np
 from skvt.rows import dense, take_rows
 
 # Maximum numbers of documents and of the most frequent words for the estimate of the noise ratio.
-MAX_NOISE_ROWS, MAX_NOISE_WORDS = 1_000, 300
+MAX_NOISE_ROWS, MAX_NOISE_WORDS = 1_000, 150
 # Minimum number of words for the estimate of the noise ratio. With fewer words, topics may explain
-# most directions of the residuals.
-MIN_NOISE_WORDS = 100
+# most directions of the residuals. An estimate from W words is divided by
+# ``1 + (MIN_NOISE_WORDS / W)**2``, because it varies more if there are few words.
+MIN_NOISE_WORDS = 20
 
 
 def compute_noise_ratio(X, weights):
@@ -18,7 +19,8 @@ def compute_noise_ratio(X, weights):
     where the expectation assumes that words do not depend on documents. Topics raise the variance
     of the residuals in few principal directions only. The lower quartile of the variances over all
     directions therefore shows the noise. The result is this quartile divided by the quartile for
-    standard normal residuals, or 0 if there are too few words for an estimate.
+    standard normal residuals, and by a number that is larger than 1 if there are few words. It is
+    0 if there are too few words or documents for an estimate.
     """
     n_rows = X.shape[0]
     # Evenly spaced rows.
@@ -42,4 +44,5 @@ def compute_noise_ratio(X, weights):
     residual_quartile, noise_quartile = (
         np.quantile(np.linalg.eigvalsh(matrix.T @ matrix), 0.25) for matrix in (residuals, noise)
     )
-    return residual_quartile / noise_quartile
+    few_words_factor = 1.0 + (MIN_NOISE_WORDS / frequent_words.size) ** 2
+    return residual_quartile / noise_quartile / few_words_factor

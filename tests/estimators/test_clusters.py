@@ -342,6 +342,23 @@ def test_few_rows_in_many_columns_are_joined_by_the_elbow_of_the_evidence():
     assert adjusted_rand_score(y, mixture.predict(X, "auto")) == 1.0
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_the_elbow_of_the_evidence_leaves_a_rare_group_alone(seed):
+    """Three skewed classes of four parts each, and ten rows beside one of them."""
+    rng = np.random.default_rng(seed)
+    y = np.repeat(np.arange(4), [200, 200, 200, 10])
+    centres = 2.5 * rng.integers(2, size=(4, 20))
+    centres[3] = centres[0] - 2.0
+    X = rng.gamma(1.0, 1.0, size=(610, 20)) + centres[y]
+    parts = 4 * y + np.where(y < 3, (X - centres[y] > 0.7)[:, :2] @ [1, 2], 0)
+    settings = {"covariance_type": "diag", "moves": (), "max_iter": 200}
+    mixture = MemoizedDPGMM(13, labels_init=parts, random_state=0, **settings).fit(X)
+    assert "by the elbow of the evidence" in mixture.n_clusters_reason_
+    assert adjusted_rand_score(y, mixture.predict(X, "auto")) == 1.0
+    # For fewer clusters, the rare group is joined to the nearest class.
+    assert adjusted_rand_score(y % 3, mixture.predict(X, 3)) == 1.0
+
+
 # ----------------------------------------------------------------------- the number of clusters
 def around(centres, sizes, spread=1.0, seed=0):
     """Normal rows around centres, as many as ``sizes`` says, and the number of their centre."""

@@ -528,6 +528,12 @@ def test_counts_that_vary_more_than_words_cause_a_warning():
         hdp = MemoizedHDP(**settings).fit(genes)
     name = str(warned[0].message).partition("skvt.components.")[2].partition("(")[0]
     assert getattr(components, name) is components.NegativeBinomial
+    # The warning needs neither many columns nor many rows, as in samples of bacteria.
+    bacteria = rng.poisson(means * rng.gamma(0.5, 2.0, means.shape))
+    for few in np.s_[:, :40], np.s_[:60]:
+        MemoizedHDP(**settings).fit(rng.poisson(means[few]))
+        with pytest.warns(UserWarning, match="vary more than counts of words"):
+            MemoizedHDP(**settings).fit(bacteria[few])
     # More topics than most corpora have are no such variation.
     shares, topics = rng.dirichlet(np.full(60, 0.1), 400), rng.dirichlet(np.full(300, 0.05), 60)
     MemoizedHDP(**settings).fit(rng.multinomial(500, shares @ topics))

@@ -9,6 +9,7 @@ loses, and the evidence that a join loses. :func:`choose_clusters` combines the 
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skvt.models.mixture._distinctness import Distinctness, Evidence
 from skvt.models.mixture._hierarchy import join_components, make_hierarchy
@@ -28,6 +29,9 @@ from skvt.typing import IndexArray
 _MIN_EVIDENCE_SLOPE_RATIO = 1.8
 # The minimum factor if the weight of a join is ``m_a m_b / (m_a + m_b)``, see `choose_by_elbow`.
 _MIN_BALANCED_SLOPE_RATIO = 1.5
+# Minimum number of rows of a group that is not joined although the join is before the elbow of the
+# evidence. Smaller groups may be a few unusual rows.
+_MIN_ROWS_OF_GROUP = 8.0
 # There is a valley between two clusters if the log density of the rows between them is lower than
 # the log density of the rows of each cluster by more than this number of nats, see
 # `Assignments.valley_depths`.
@@ -149,20 +153,60 @@ def choose_by_elbow(assignments: Assignments, evidence: Evidence, reason: str) -
       share LOSS_SHARE_BEFORE_ELBOW of the largest possible loss of entropy. The reason is that
       separated clusters may have an elbow, too, because a union of more clusters is wide in more
       directions, and because a few rows that are far from all others make each union wide.
+
+    For the same reason as in the first condition, a rare group may be joined to a large cluster
+    before the elbow. Therefore the smaller cluster of a join stays alone if the loss per weight is
+    larger than in all joins after the elbow together.
     """
     joins = join_components(evidence, is_relative=False)
     n_joins = joins.elbow(n_after=1, max_ratio=1.0 / _MIN_EVIDENCE_SLOPE_RATIO)
+    clusters = np.empty(0, int)
     if n_joins:
         # (K - 1,) each: the shares of the rows in the two clusters of each join.
         pairs = joins.linkage[:, :2].astype(int)
         share_a, share_b = append_unions(evidence.proportions, pairs)[pairs.T]
         # A union of components without rows may have the mass 0.
         masses = np.maximum(joins.masses, np.finfo(np.float64).tiny)
-        slope_before, slope_after = joins.compute_slopes(n_joins, share_a * share_b / masses)
+        weights = share_a * share_b / masses
+        slope_before, slope_after = joins.compute_slopes(n_joins, weights)
         is_steeper = slope_after >= _MIN_BALANCED_SLOPE_RATIO * slope_before
-        overlap_shares = make_hierarchy(assignments, pairs).shares[: joins.n_vacant + n_joins]
-        is_elbow = is_steeper and overlap_shares[-2:].max() >= LOSS_SHARE_BEFORE_ELBOW
-        n_joins = n_joins if is_elbow else 0
-    n_clusters = joins.n_components - joins.n_vacant - n_joins
-    reason += "; by the elbow of the evidence" if n_joins else "; the evidence has no elbow"
+        n_first = joins.n_vacant + n_joins
+        overlap_shares = make_hierarchy(assignments, pairs).shares[:n_first]
+        if is_steeper and overlap_shares[-2:].max() >= LOSS_SHARE_BEFORE_ELBOW:
+            are_separate = joins.losses[:n_first] > slope_after * weights[:n_first]
+            are_separate[: joins.n_vacant] = False
+            clusters = _join_without_rare_groups(joins, evidence, are_separate)
+    if not clusters.size:
+        n_clusters = joins.n_components - joins.n_vacant
+        reason += "; the evidence has no elbow"
+        return replace(joins, n_by_entropy=0, n_suggested=n_clusters, reason=reason)
+    n_clusters = int(clusters.max()) + 1
+    reason += "; by the elbow of the evidence"
+    n_rare = n_clusters - (joins.n_components - n_first)
+    if n_rare:
+        # Make the joins within the suggested clusters first.
+        distinctness = Distinctness(assignments, evidence, None, clusters)
+        joins = join_components(distinctness, is_relative=False)
+        reason += f", which leaves {n_rare} rare group{'s' * (n_rare > 1)} alone"
     return replace(joins, n_by_entropy=0, n_suggested=n_clusters, reason=reason)
+
+
+def _join_without_rare_groups(
+    joins: Joins, evidence: Evidence, are_separate: NDArray[np.bool_]
+) -> IndexArray:
+    """Return the cluster of each component (K,) after the first n joins, without rare groups.
+
+    ``are_separate`` (n,) says whether the two clusters of a join are separate. The smaller one is
+    then a rare group, if it has at least _MIN_ROWS_OF_GROUP rows: it stays alone, and the larger
+    one takes part in the later joins.
+    """
+    n_rows = evidence.n_rows * append_unions(evidence.proportions, joins.linkage)
+    clusters = np.arange(joins.n_components)
+    # The components of each cluster in the linkage matrix.
+    members = [[k] for k in range(joins.n_components)]
+    for (a, b), is_separate in zip(joins.linkage[:, :2].astype(int), are_separate, strict=False):
+        small, large = (a, b) if n_rows[a] < n_rows[b] else (b, a)
+        is_rare = is_separate and n_rows[small] >= _MIN_ROWS_OF_GROUP
+        members.append(members[large] + ([] if is_rare else members[small]))
+        clusters[members[-1]] = clusters[members[large][0]]
+    return np.unique(clusters, return_inverse=True)[1]
