@@ -303,7 +303,16 @@ class StructuredLDA(TopicEstimator):
                 )
             return ConstantTemperature()
         if self.temperature != "annealed":
-            return make_policy(self.temperature)
+            policy = make_policy(self.temperature)
+            needed = {requirement.capability for requirement in getattr(policy, "requires", ())}
+            if Capability.TEMPERABLE in needed - model.capabilities:
+                raise ValueError(
+                    f"{type(self).__name__} learns its temperature with local_step=\"mean_field\" "
+                    f"only. Got temperature={self.temperature!r} and local_step="
+                    f"{self.local_step!r}. Set local_step=\"mean_field\", or use another "
+                    "temperature, such as \"annealed\"."
+                )
+            return policy
         # Annealing would destroy topics that the user gives as a start.
         if model.start is not None:
             return ConstantTemperature()
