@@ -294,7 +294,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         n_words : int, default=10
             Number of words per topic.
         feature_names : array-like of str of shape (n_features,), optional
-            By default ``words_``, or column numbers if the model knows no words.
+            By default ``words_``, or column numbers if the model knows no words, as in a pipeline
+            unless you call ``set_words``. :func:`skvt.top_words` finds the words of a pipeline.
         by : {"probability", "relevance"}, default="probability"
             The order of words, see :func:`skvt.top_words`.
 
@@ -302,5 +303,18 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         list of list
             ``n_components`` lists of ``n_words`` words.
+
+        Examples
+        --------
+        >>> from sklearn.feature_extraction.text import CountVectorizer
+        >>> from sklearn.pipeline import make_pipeline
+        >>> from skvt import TemperedLDA, top_words
+        >>> pipeline = make_pipeline(CountVectorizer(), TemperedLDA(2, random_state=0))
+        >>> pipeline = pipeline.fit(["cat mouse cat", "sun rain sun"] * 20)
+        >>> sorted(top_words(pipeline, 1))
+        [['cat'], ['sun']]
+        >>> lda = pipeline[-1].set_words(pipeline[:-1].get_feature_names_out())
+        >>> sorted(lda.top_words(1))
+        [['cat'], ['sun']]
         """
         return top_words(self, n_words, feature_names, by=by)
