@@ -307,10 +307,10 @@ class StructuredLDA(TopicEstimator):
             needed = {requirement.capability for requirement in getattr(policy, "requires", ())}
             if Capability.TEMPERABLE in needed - model.capabilities:
                 raise ValueError(
-                    f"{type(self).__name__} learns its temperature with local_step=\"mean_field\" "
+                    f'{type(self).__name__} learns its temperature with local_step="mean_field" '
                     f"only. Got temperature={self.temperature!r} and local_step="
-                    f"{self.local_step!r}. Set local_step=\"mean_field\", or use another "
-                    "temperature, such as \"annealed\"."
+                    f'{self.local_step!r}. Set local_step="mean_field", or use another '
+                    'temperature, such as "annealed".'
                 )
             return policy
         # Annealing would destroy topics that the user gives as a start.

@@ -26,6 +26,7 @@ from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
 from skvt.readers.chunks import apply_by_chunk, sum_over_rows
+from skvt.readers.validation import warn_of_rows_without_words
 from skvt.rows import collect_details
 
 
@@ -149,6 +150,11 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             E[theta] of each document, or the parameters of q(theta). A document without words has
             the mean of its prior; :func:`skvt.topic_table` lists such documents.
 
+        Warns
+        -----
+        UserWarning
+            If there are documents without words that the model knows.
+
         Raises
         ------
         ValueError
@@ -170,6 +176,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Return the topic proportions of documents with these details."""
         fitted = self._fitted
         X = self._read(X, details)
+        warn_of_rows_without_words(X)
         with Workers(self.n_jobs) as workers:
             # (n, K): parameters of the Dirichlet distribution q(theta) of each document.
             gamma = infer_document_parameters(fitted.model, fitted.stats, X, workers)

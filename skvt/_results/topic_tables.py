@@ -129,7 +129,10 @@ def make_corpus(estimator, X, feature_names=None, texts=None, *, caller, details
         documents = list(X) if texts is None else []
         texts = documents if documents and isinstance(documents[0], str) else texts
         X = preprocessing.transform(X)
-    proportions = np.array(model.transform(X, **details), np.float64)
+    with warnings.catch_warnings():
+        # Those who call this function treat such rows themselves.
+        warnings.filterwarnings("ignore", message=".* rows have no words that the model knows")
+        proportions = np.array(model.transform(X, **details), np.float64)
     counts = sp.csr_array(X)
     lengths, frequency = (np.asarray(counts.sum(axis=axis), np.float64) for axis in (1, 0))
     if texts is not None:

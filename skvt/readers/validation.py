@@ -470,6 +470,19 @@ def warn_of_empty_rows(X):
         )
 
 
+def warn_of_rows_without_words(X):
+    """Warn of rows of counts X, without stored zeros, whose topics the prior alone determines."""
+    n_empty_rows = int(np.count_nonzero(np.diff(X.indptr) == 0))
+    if n_empty_rows:
+        warnings.warn(
+            f"{n_empty_rows} of {X.shape[0]} rows have no words that the model knows. Their "
+            "proportions are the mean of their prior and say nothing about the texts. Leave these "
+            "rows out, or count their words as for the fit, by its vectorizer.",
+            UserWarning,
+            stacklevel=find_stack_level(),
+        )
+
+
 def split_pipeline(estimator):
     """Return the preprocessing and the last step of a pipeline.
 

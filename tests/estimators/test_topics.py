@@ -1,6 +1,7 @@
 """Topic models have scores, words, priors and posteriors of documents."""
 
 import pickle
+import warnings
 from copy import deepcopy
 
 import numpy as np
@@ -13,7 +14,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 
-from skvt import StructuredLDA, TemperedLDA, top_words
+from skvt import StructuredLDA, TemperedLDA, top_words, topic_table
 from skvt.datasets import make_topic_corpus
 from skvt.metrics import document_completion_score, document_completion_split
 
@@ -250,6 +251,25 @@ def test_fit_does_not_look_at_total_samples(entry):
     X = counts()
     one, other = entry.make().fit(X), entry.make(total_samples=1e5).fit(X)
     np.testing.assert_array_equal(one.components_, other.components_)
+
+
+@every_class_of_topic_models
+def test_proportions_of_rows_without_words_come_with_one_warning(entry):
+    X = entry.data()
+    lda = entry.make().fit(X)
+    empty = X.copy()
+    empty[[1, 4]] = 0.0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        lda.transform(X)
+        for rows in (empty, sp.csr_array(empty)) * 2:
+            lda.transform(rows)
+        topic_table(lda, empty)
+    messages = [str(warning.message) for warning in caught]
+    # A table has a warning of its own, which names the rows.
+    assert [" (rows 1, 4)" in message for message in messages] == [False, True]
+    assert all(f"2 of {len(X)} rows have no words that" in message for message in messages)
+    assert caught[0].filename == __file__
 
 
 # ----------------------------------------------------------------------------- learned priors
