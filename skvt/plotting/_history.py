@@ -21,6 +21,14 @@ KEYS_OF_CHOICE = {
 MIN_LATER_PASSES = 5
 # Labels of the x axis for each value of the parameter ``x``.
 X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
+# Marker and colour of each kind of move.
+MARKERS = {
+    "birth": ("^", "tab:green"),
+    "merge": ("s", "tab:red"),
+    "delete": ("v", "k"),
+    "split-merge": ("o", "tab:blue"),
+    "superposition": ("D", "tab:purple"),
+}
 
 
 class HistoryDisplay:
@@ -33,6 +41,8 @@ class HistoryDisplay:
     # The fitted attributes that :meth:`from_estimator` passes to the constructor, in this order,
     # and the remedy that the error names if an attribute is missing.
     _remedies_by_attribute = {"history_": "Pass a fitted estimator of skvt."}
+    # Fitted attributes that are passed after these, None if the estimator does not have them.
+    _optional_attributes = ()
     # Title of the legend; None if it has no title.
     _legend_title = None
 
@@ -77,6 +87,38 @@ class HistoryDisplay:
         """Return the x position of each pass, the values of ``x`` in the history."""
         return np.asarray(self.history[x], dtype=np.float64)
 
+    def _mark_moves(self, positions, values, *, has_numbers):
+        """Set ``markers_``, marks at the passes in which moves were accepted, by kind of move.
+
+        ``positions`` and ``values`` are the places of passes. If ``has_numbers``, the area of a
+        mark and its name in the legend show how many moves were accepted.
+        """
+        self.markers_ = {}
+        if self.move_log is None:
+            return
+        kinds = np.asarray(self.move_log["move"])
+        passes = np.asarray(self.move_log["n_iter"], int)
+        n_accepted = np.asarray(self.move_log["accepted"])
+        for kind, (marker, color) in MARKERS.items():
+            is_accepted = (kinds == kind) & (n_accepted > 0)
+            if not is_accepted.any():
+                continue
+            # Sum the accepted moves of this kind in each pass.
+            passes_with_moves, pass_groups = np.unique(passes[is_accepted], return_inverse=True)
+            n_moves = np.bincount(pass_groups, n_accepted[is_accepted])
+            # Positions of these passes in the history.
+            indices = np.searchsorted(self.history["n_iter"], passes_with_moves)
+            label = f"{kind} ({n_accepted[is_accepted].sum()})"
+            if not has_numbers:
+                # Several fits on the same axes share an entry of the legend.
+                _, labels = self.ax_.get_legend_handles_labels()
+                n_moves, label = 1.0, f"{kind} accepted"
+                label = None if label in labels else label
+            self.markers_[kind] = self.ax_.scatter(
+                positions[indices], values[indices], s=24.0 * n_moves, marker=marker,
+                facecolors="none", edgecolors=color, zorder=3, label=label,
+            )  # fmt: skip
+
     def _draw_legend(self):
         """Draw a legend if there are several lines or marks."""
         _, labels = self.ax_.get_legend_handles_labels()
@@ -112,6 +154,7 @@ class HistoryDisplay:
             get_fitted_attribute(estimator, attribute, remedy)
             for attribute, remedy in cls._remedies_by_attribute.items()
         ]
+        values += [getattr(estimator, attribute, None) for attribute in cls._optional_attributes]
         name = type(estimator).__name__ if name is None else name
         return cls(*values, name=name).plot(ax, **options)
 
@@ -121,13 +164,17 @@ class ELBODisplay(HistoryDisplay):
 
     Use :meth:`from_estimator` to make a display. Pass ``ax`` to draw several fits on the same axes.
     The bound of the first pass is often far lower than later bounds. If each line has at least five
-    passes after its first pass, the y limits therefore depend on the later passes only.
+    passes after its first pass, the y limits therefore depend on the later passes only. Marks at
+    passes say that components were added, merged, deleted or exchanged, as in
+    :class:`MovesDisplay`, because the bound may jump there.
 
     Parameters
     ----------
     history : dict of lists
         ``history_`` of an estimator: "elbo" and "objective" in nats, "n_iter" and "seconds", with
         one entry per pass.
+    move_log : dict of lists or None, default=None
+        ``move_log_`` of the same estimator, if it has one.
     name : str or None, default=None
         Name of the fit in the legend.
 
@@ -139,6 +186,8 @@ class ELBODisplay(HistoryDisplay):
         Figure of the axes.
     lines_ : list of matplotlib Line2D
         A line for each bound, the ELBO first.
+    markers_ : dict of matplotlib PathCollection
+        Marks on the first line, by the kind of the moves that were accepted.
 
     See Also
     --------
@@ -155,6 +204,12 @@ class ELBODisplay(HistoryDisplay):
     >>> display = ELBODisplay.from_estimator(annealed, name="annealed")
     >>> _ = ELBODisplay.from_estimator(plain, name="plain", ax=display.ax_)
     """
+
+    _optional_attributes = ("move_log_",)
+
+    def __init__(self, history, move_log=None, *, name=None):
+        super().__init__(history, name=name)
+        self.move_log = move_log
 
     def plot(self, ax=None, *, bounds="auto", x="n_iter", n_samples=None, line_kw=None):
         """Draw the bound over passes or seconds.
@@ -204,6 +259,8 @@ class ELBODisplay(HistoryDisplay):
                 label = f"{self.name} {key}" if self.name else key
             style |= {"label": label} | (line_kw or {})
             self.lines_ += self.ax_.plot(positions[is_known], values, **style)
+        values = np.asarray(self.history[curves[0][0]], dtype=np.float64) / divisor
+        self._mark_moves(positions, values, has_numbers=False)
         unit = "nats" if n_samples is None else "nats per sample"
         self.ax_.set_ylabel(f"{'objective' if bounds == 'objective' else 'ELBO'} ({unit})")
         # Labels show whole values, not their differences from a number above the axis.

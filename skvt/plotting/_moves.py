@@ -7,15 +7,6 @@ import numpy as np
 
 from skvt.plotting._history import HistoryDisplay
 
-# Marker and colour of each kind of move.
-MARKERS = {
-    "birth": ("^", "tab:green"),
-    "merge": ("s", "tab:red"),
-    "delete": ("v", "k"),
-    "split-merge": ("o", "tab:blue"),
-    "superposition": ("D", "tab:purple"),
-}
-
 
 class MovesDisplay(HistoryDisplay):
     """Display of the number of components after each pass, and of accepted moves.
@@ -80,22 +71,6 @@ class MovesDisplay(HistoryDisplay):
         n_components = np.asarray(self.history["n_components"])
         style = {"label": self.name, "color": "0.6"} | line_kw
         self.lines_ = self.ax_.plot(positions, n_components, **style)
-        kinds = np.asarray(self.move_log["move"])
-        passes = np.asarray(self.move_log["n_iter"], int)
-        n_accepted = np.asarray(self.move_log["accepted"])
-        self.markers_ = {}
-        for kind, (marker, color) in MARKERS.items():
-            is_accepted = (kinds == kind) & (n_accepted > 0)
-            if is_accepted.any():
-                # Sum the accepted moves of this kind in each pass.
-                passes_with_moves, pass_groups = np.unique(passes[is_accepted], return_inverse=True)
-                n_moves = np.bincount(pass_groups, n_accepted[is_accepted])
-                # Positions of these passes in the history.
-                indices = np.searchsorted(self.history["n_iter"], passes_with_moves)
-                self.markers_[kind] = self.ax_.scatter(
-                    positions[indices], n_components[indices], s=24.0 * n_moves, marker=marker,
-                    facecolors="none", edgecolors=color, zorder=3,
-                    label=f"{kind} ({n_accepted[is_accepted].sum()})",
-                )  # fmt: skip
+        self._mark_moves(positions, n_components, has_numbers=True)
         self.ax_.set_ylabel("components")
         self.ax_.locator_params(axis="y", integer=True)

@@ -100,6 +100,22 @@ def test_several_estimators_share_axes_and_differ_in_colour(lda, mixture):
     assert len(plt.get_fignums()) == 1
 
 
+def test_accepted_moves_are_marked_on_the_bound_and_fits_share_their_names():
+    history = {"elbo": [-9.0, np.nan, -5.0, -4.0], "n_iter": [1, 2, 3, 4], "seconds": [1, 2, 3, 5]}
+    log = {"n_iter": [1, 3, 3, 4, 4], "move": ["birth", "birth", "birth", "birth", "merge"],
+           "accepted": [0, 2, 1, 0, 1]}  # fmt: skip
+    first = ELBODisplay(history, log, name="first").plot(x="seconds", n_samples=2.0)
+    places = {kind: marks.get_offsets().tolist() for kind, marks in first.markers_.items()}
+    assert places == {"birth": [[3.0, -2.5]], "merge": [[5.0, -2.0]]}
+    ELBODisplay(history, log, name="second").plot(first.ax_)
+    names = [text.get_text() for text in first.ax_.get_legend().get_texts()]
+    assert names == ["first", "birth accepted", "merge accepted", "second"]
+    mixture = MemoizedDPGMM(2, max_iter=4, tol=0.0, random_state=0).fit(overlapping())
+    marks = ELBODisplay.from_estimator(mixture).markers_["birth"].get_offsets()
+    births = mixture.move_log_.to_frame().query("move == 'birth' and accepted > 0")["n_iter"]
+    assert marks[:, 0].tolist() == sorted({*births}) != []
+
+
 def test_one_line_has_no_legend_and_numbers_of_components_are_whole(lda, mixture):
     assert ELBODisplay.from_estimator(lda, name="only").ax_.get_legend() is None
     history = {"n_components": [1, 2, 2], "n_iter": [1, 2, 3], "seconds": [0.1, 0.2, 0.3]}
