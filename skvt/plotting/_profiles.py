@@ -13,6 +13,7 @@ import numpy as np
 from skvt._results.profiles import find_directions, find_relevant_columns, make_profiles
 from skvt.plotting._axes import (
     MAX_LINE_LENGTH,
+    MIN_LETTERS_OF_NAMES,
     check_indices,
     ensure_axes,
     fit_tick_labels,
@@ -30,8 +31,11 @@ CELL_WIDTHS = 0.42, 1.0
 TABLE_WIDTH = 14.0
 # Width in inches that the names of rows and the colour bar take from given axes.
 ROW_NAMES_WIDTH = 0.8
-# Width in inches of a letter in a name of a cluster.
+# Width in inches of a letter in a name of a cluster or column.
 LETTER_WIDTH = 0.07
+# Share of the width of given axes that a line of the name of a cluster may take, and share of their
+# height that a turned name of a column may take. Names of MIN_LETTERS_OF_NAMES are always allowed.
+MAX_NAME_SHARE = 0.33
 # Sizes of the text of cells in points. All cells have the largest size at which every number fits
 # into its cell. If no size is small enough, they have the smallest size.
 FONT_SIZES = (8.0, 7.0, 6.0)
@@ -142,9 +146,11 @@ class ProfilesDisplay:
         self.components_ = check_indices(components, all_rows, "components")
         if components is None:
             self.components_ = np.argsort(-weights[:all_rows], kind="stable")
+        # Maximum numbers of letters in a line of a name of a cluster, and of a column.
+        label_length, name_length = _choose_name_lengths(ax)
+        labels = [shorten(label or "", 1, label_length) for label in profiles.labels]
         if ax is not None and max_columns is not None:
-            n_letters = max(len(shorten(label or "", 1)) for label in profiles.labels)
-            max_columns = min(max_columns, _count_names_that_fit(ax, n_letters))
+            max_columns = min(max_columns, _count_names_that_fit(ax, max(map(len, labels))))
         shown_columns = _select_columns(
             profiles.columns, columns, max_columns, relevance[self.components_], relevance[all_rows]
         )
@@ -158,8 +164,8 @@ class ProfilesDisplay:
             cells = [profiles.cells[k, j] for k in shown_rows for j in shown_columns]
             # A category and its probability, the two parts of a text, take two lines.
             has_two_lines = any(len(parts) > 1 for parts in cells)
-            name_length = min(MAX_LINE_LENGTH, max(len(str(name)) for _, name in self.columns_))
-            _resize(ax.figure, *colours.shape, has_two_lines=has_two_lines, name_length=name_length)
+            longest = min(name_length, max(len(str(name)) for _, name in self.columns_))
+            _resize(ax.figure, *colours.shape, has_two_lines=has_two_lines, name_length=longest)
         self.ax_, self.figure_ = ax, ax.figure
         image_kw = image_kw or {}
         self._has_default_scale = not {"norm", "vmin", "vmax"} & image_kw.keys()
@@ -167,27 +173,24 @@ class ProfilesDisplay:
             # The first row, which stands for all rows, has no influence on the scale.
             image_kw = image_kw | {"norm": _make_norm(relevance[shown_cells][1:])}
         self.image_ = ax.imshow(colours, **({"cmap": "RdBu_r", "aspect": "auto"} | image_kw))
-        labels = {k: f" {shorten(label, 1)}" for k, label in enumerate(profiles.labels) if label}
-        row_names = [
-            "all",
-            *(f"{k}{labels.get(k, '')}: {weights[k]:.1%}" for k in self.components_),
-        ]
+        row_names = ["all"]
+        row_names += [f"{k} {labels[k]}".strip() + f": {weights[k]:.1%}" for k in self.components_]
         n_left_out = len(profiles.columns) - len(shown_columns) if columns is None else 0
-        self._draw_frame(row_names, profiles.kind, n_left_out)
+        self._draw_frame(row_names, profiles.kind, n_left_out, name_length)
         self._write_cells(profiles.cells, shown_rows, shown_columns, text_kw or {})
         return self
 
-    def _draw_frame(self, row_names, kind, n_left_out):
+    def _draw_frame(self, row_names, kind, n_left_out, name_length):
         """Draw the names of rows and columns, the separators of blocks and the colour bar.
 
         ``kind`` is "component" or "cluster". ``n_left_out`` is the number of less relevant columns
-        that are left out.
+        that are left out, and ``name_length`` the maximum number of letters in a line of a name.
         """
         ax, figure = self.ax_, self.figure_
         # Write the names of rows and columns.
         width_in_inches = ax.get_window_extent().width / figure.dpi / len(self.columns_)
         n_lines = 2 if width_in_inches > MIN_TWO_LINE_WIDTH else 1
-        names = [shorten(name, n_lines) for _, name in self.columns_]
+        names = [shorten(name, n_lines, name_length) for _, name in self.columns_]
         ax.set_xticks(range(len(names)), names, rotation=90, fontsize="small")
         if n_left_out:
             ax.set_xlabel(f"{n_left_out} less relevant columns not shown", fontsize="small")
@@ -210,22 +213,23 @@ class ProfilesDisplay:
         cell_width, _ = self._measure_cell()
         if cell_width < MIN_TWO_LINE_WIDTH * figure.dpi:
             # The names of rows and the colour bar have left less width.
-            ax.set_xticklabels([shorten(name, 1) for _, name in self.columns_])
+            ax.set_xticklabels([shorten(name, 1, name_length) for _, name in self.columns_])
         for label, axes in ((ax.yaxis.label, ax), (colorbar.ax.yaxis.label, colorbar.ax)):
             shrink_label(label, axes.get_window_extent().height)
         figure.draw_without_rendering()
         fit_tick_labels(ax, "x")
-        fit_tick_labels(ax, "y")
         # Names are horizontal if all of them fit. The height of a turned name is its length.
         name_heights = [label.get_window_extent().height for label in ax.get_xticklabels()]
         if max(name_heights) <= MAX_FILLED_SHARE * cell_width:
             ax.tick_params(axis="x", labelrotation=0)
-        if len(starts) == 1:
-            return
-        # Write the names of several blocks on top.
-        centres = [0.5 * (start + end - 1) for start, end in zip(starts, ends, strict=True)]
-        names = [blocks[start] for start in starts]
-        write_names_on_top(ax, centres, np.subtract(ends, starts), names)
+        if len(starts) > 1:
+            # Write the names of several blocks on top.
+            centres = [0.5 * (start + end - 1) for start, end in zip(starts, ends, strict=True)]
+            names = [blocks[start] for start in starts]
+            write_names_on_top(ax, centres, np.subtract(ends, starts), names)
+        # The names of blocks and columns have left less height to the rows.
+        figure.draw_without_rendering()
+        fit_tick_labels(ax, "y")
 
     def _draw_colorbar(self):
         """Draw and return the colour bar.
@@ -375,6 +379,19 @@ def _select_columns(all_columns, columns, max_columns, relevance, mean_relevance
     block_of = [block for block, _ in all_columns]
     blocks = list(dict.fromkeys(block_of[j] for j in most_relevant))
     return sorted(most_relevant, key=lambda j: blocks.index(block_of[j]))
+
+
+def _choose_name_lengths(ax):
+    """Return the maximum numbers of letters in a line of a name of a cluster, and of a column.
+
+    Names are shorter on small given axes. ``ax`` is None for a new figure.
+    """
+    if ax is None:
+        return MAX_LINE_LENGTH, MAX_LINE_LENGTH
+    extent = ax.get_window_extent()
+    sizes = np.array([extent.width, extent.height]) / ax.figure.dpi
+    n_letters = (MAX_NAME_SHARE * sizes / LETTER_WIDTH).astype(int)
+    return np.clip(n_letters, MIN_LETTERS_OF_NAMES, MAX_LINE_LENGTH).tolist()
 
 
 def _count_names_that_fit(ax, n_letters):

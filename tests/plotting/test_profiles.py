@@ -234,3 +234,21 @@ def test_profiles_refuse_bad_input(mixture):
     with pytest.raises(NotFittedError):
         ProfilesDisplay.from_estimator(MemoizedDPMixture())
     assert not plt.get_fignums(), "no empty figure"
+
+
+@pytest.mark.parametrize("layout", ["constrained", "tight"])
+def test_names_leave_room_for_the_table_in_a_column_of_a_paper(layout):
+    long_name = "satisfaction with the way democracy works"
+    relevance = np.abs(np.random.default_rng(0).normal(size=(4, 4)))
+    table = described(relevance, [0.25] * 4, relevance, [long_name, "age", "votes", "children"])
+    figure, ax = plt.subplots(figsize=(3.4, 2.6), layout=layout)
+    ProfilesDisplay(table).plot(ax)
+    figure.draw_without_rendering()
+    assert ax.get_window_extent().height > 0.4 * figure.bbox.height
+    rows = [label.get_window_extent().intervaly for label in ax.get_yticklabels()]
+    assert all(above[0] > below[1] for above, below in pairwise(rows))
+    # A slide has room for the 20 letters in a line that a figure of its own shows.
+    _, ax = plt.subplots(figsize=(10.0, 5.6), layout=layout)
+    slide, own = (ProfilesDisplay(table).plot(axes).ax_ for axes in (ax, None))
+    names = [[label.get_text() for label in axes.get_xticklabels()] for axes in (slide, own)]
+    assert names[0] == names[1] and max(map(len, names[0])) == 41
