@@ -7,6 +7,9 @@ from numba.core import event
 
 from skvt._stages import are_lines_reported, begin_stage, report, take_notes
 
+# By default, each of the first passes up to this number has a line, and then each multiple of it.
+DEFAULT_INTERVAL = 10
+
 
 class FitMonitor:
     """Reporter of each pass to scikit-learn's callbacks and, if requested, to the terminal.
@@ -46,7 +49,8 @@ class FitMonitor:
     def end_pass(self, model, state, perplexity=None):
         """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit."""
         entry = self.history[-1]
-        if _is_line_due(self._estimator, entry):
+        is_notable = perplexity is not None or self.position.converged
+        if _is_line_due(self._estimator, entry, is_notable or entry.n_iter <= DEFAULT_INTERVAL):
             # The line has the objective if the bound is NaN, as in structured inference, which
             # evaluates the bound only on request.
             name = "objective" if np.isnan(entry.elbo) else "elbo"
@@ -68,14 +72,20 @@ def report_call(estimator, entry, records):
 
     ``entry`` is the entry of the call in the history, and ``records`` are the records of its moves.
     """
-    if _is_line_due(estimator, entry):
+    if _is_line_due(estimator, entry, is_notable=True):
         text = _join_results(entry, records)
         report(f"call {entry.n_iter}: {text}", printed=estimator.verbose > 0)
 
 
-def _is_line_due(estimator, entry):
-    """Return whether a line about this pass or call is printed or logged."""
-    return are_lines_reported(estimator.verbose) and entry.n_iter % estimator.verbose_interval == 0
+def _is_line_due(estimator, entry, is_notable):
+    """Return whether a line about this pass or call is printed or logged.
+
+    By default, notable ones have a line in any case.
+    """
+    interval = estimator.verbose_interval
+    if interval is None:
+        interval = 1 if is_notable else DEFAULT_INTERVAL
+    return are_lines_reported(estimator.verbose) and entry.n_iter % interval == 0
 
 
 def _join_results(entry, records):

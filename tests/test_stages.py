@@ -86,12 +86,13 @@ def lines_of_passes(capsys):
 def test_lines_say_when_topics_are_drawn_again(capsys):
     """By the schedule of collapsed inference: every sixth pass, in the first half of a fit."""
     X = np.random.default_rng(0).poisson(1.0, (20, 8))
-    StructuredLDA(2, global_step="collapsed", max_iter=26, random_state=0, verbose=1).fit(X)
+    settings = {"global_step": "collapsed", "max_iter": 26, "verbose_interval": 1}
+    StructuredLDA(2, random_state=0, verbose=1, **settings).fit(X)
     lines = lines_of_passes(capsys)
     drawn = [n for n, line in enumerate(lines, 1) if "topics of all tokens drawn again" in line]
     assert len(lines) == 26 and drawn == [7, 13]
     assert not any("temperature" in line for line in lines)
-    settings = {"global_step": "collapsed", "max_iter": 26, "verbose_interval": 13}
+    settings["verbose_interval"] = 13
     StructuredLDA(2, random_state=0, verbose=1, **settings).fit(X)
     # Two draws have one note in the line about 13 passes.
     assert [line.count("drawn again") for line in lines_of_passes(capsys)] == [1, 0]
@@ -119,6 +120,25 @@ def test_every_class_has_a_line_for_each_pass_and_call_of_an_interval(entry, cap
     line = r"^call (\d+): \d+ components, .*\d s$"
     calls = re.findall(line, capsys.readouterr().out, flags=re.MULTILINE)
     assert calls == ["2", "4"]
+
+
+def test_a_long_fit_has_a_line_for_the_first_ten_passes_every_tenth_and_notable_ones(capsys):
+    X = np.random.default_rng(0).poisson(1.0, (40, 8))
+    settings = {"max_iter": 34, "evaluate_every": 17, "perp_tol": 0.0, "random_state": 0}
+    TemperedLDA(2, learning_method="batch", verbose=1, **settings).fit(X)
+    lines = lines_of_passes(capsys)
+    expected = [*range(1, 11), 17, 20, 30, 34]
+    assert [int(line.split(":")[0].removeprefix("pass ")) for line in lines] == expected
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 2)) + 2.5 * rng.integers(3, size=(300, 1))
+    mixture = MemoizedDPGMM(5, tol=1e-6, random_state=0, verbose=1).fit(X)
+    assert mixture.converged_ and mixture.n_iter_ % 10 and 11 < mixture.n_iter_ < 20
+    lines = lines_of_passes(capsys)
+    assert [line.split(":")[0] for line in lines[9:]] == ["pass 10", f"pass {mixture.n_iter_}"]
+    # The last line has the moves of all passes since the line before.
+    merges = mixture.move_log_.to_frame().query("n_iter > 10 and move == 'merge'")
+    n_merges = merges["proposed"].sum()
+    assert n_merges and f" of {n_merges}, " in lines[-1]
 
 
 def test_calls_of_a_stream_have_stages(short_silence, monkeypatch, capsys):

@@ -51,7 +51,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     warm_start: bool = False
     n_jobs: int | None = None
     verbose: int = 0
-    verbose_interval: int = 1
+    verbose_interval: int | None = None
     random_state: np.random.RandomState | int | None = None
 
     # The decorator `estimator` sets the following three attributes from the annotations.

@@ -71,7 +71,7 @@ CONSTRAINTS = {
     "warm_start": ["boolean"],
     "n_jobs": [None, Integral],
     "verbose": ["verbose"],
-    "verbose_interval": [AT_LEAST_ONE],
+    "verbose_interval": [None, AT_LEAST_ONE],
     "random_state": ["random_state"],
 }
 

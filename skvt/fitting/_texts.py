@@ -135,10 +135,12 @@ use_labels : bool
     gets a component. True cannot be combined with ``resume``, with rows in chunks, and with other
     parameters for the start.
 verbose : int
-    If positive, print the choices made before the first pass, and a line for each pass of ``fit``
-    or call of ``partial_fit``. After ten seconds without a line, print what the fit is doing.
-verbose_interval : int
-    Number of passes or calls from one printed line to the next.
+    If positive, print the choices made before the first pass, and lines about passes of ``fit``
+    and calls of ``partial_fit``. After ten seconds without a line, print what the fit is doing.
+verbose_interval : int or None
+    Number of passes or calls from one printed line to the next. None prints a line for each of the
+    first ten passes, every tenth pass, passes whose perplexity is evaluated, the pass after which
+    the fit has converged, and each call.
 warm_start : bool
     Whether another call of ``fit`` continues from the posterior, the step number and the
     temperature of the last call.
