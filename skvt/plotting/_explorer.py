@@ -28,10 +28,11 @@ def topic_explorer(
 ):  # fmt: skip
     """Write a page to explore the topics of a fitted model: one HTML file that needs no network.
 
-    The page has a map of the topics. For each topic it shows words by relevance, with a slider for
-    the weight of their probability, typical documents, and the share of the topic in each group of
-    documents, with intervals. The page works with tab and arrow keys, with screen readers, on
-    telephones, and in dark mode.
+    The page has a map of the topics, and a search for topics by their words. For each topic it
+    shows words by relevance, with a slider for the weight of their probability, typical documents,
+    and the share of the topic in each group of documents, with intervals. If groups are numbers,
+    such as years, the shares are drawn as a line. The page works with tab and arrow keys, with
+    screen readers, on telephones, and in dark mode.
 
     Parameters
     ----------
@@ -62,9 +63,11 @@ def topic_explorer(
 
     Notes
     -----
-    The page contains a script of some 150 lines. With Vega or Bokeh, the page would have half a
+    The page contains a script of some 250 lines. With Vega or Bokeh, the page would have half a
     megabyte or more, and keyboards and screen readers could hardly reach its parts. Positions on
-    the map are principal coordinates of Jensen-Shannon divergences, as in pyLDAvis. The size of a
+    the map are principal coordinates of Jensen-Shannon divergences, as in pyLDAvis, but circles
+    that would cover each other are moved apart. The search finds the words that the page may show
+    for a topic. The size of a
     circle grows with the topic's share of the words. The file contains the words, numbers and texts
     that it shows: consider who may read these.
 

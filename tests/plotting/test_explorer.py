@@ -108,27 +108,32 @@ def test_an_address_opens_an_existing_tab(wanted, shown, page):
     assert printed.stdout.strip() == shown
 
 
+def shown_after(script, path, folder):
+    """The page as a browser shows it after a script at its end, without the embedded data."""
+    used = folder / "used.html"
+    used.write_text(path.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    shown = subprocess.run(
+        [BROWSER, *options, f"--user-data-dir={folder}/profile", used.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    ).stdout  # fmt: skip
+    return shown.replace(re.search(r'<script id="data".*?</script>', shown, re.DOTALL).group(), "")
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium")
 def test_a_browser_shows_the_page_and_reacts_to_keys(page, tmp_path):
     data = embedded(page[1])
-    # This script at the end of the page acts as a reader would.
-    script = """<script>
+    # This script acts as a reader would.
+    script = """
     const press = (query, key) => find(query).dispatchEvent(
       new KeyboardEvent("keydown", { key, bubbles: true }));
     press("#topics", "ArrowDown"); press("[role=tablist]", "ArrowRight");
     find("#weight").value = 1; find("#weight").dispatchEvent(new Event("input"));
-    </script></body>"""
-    path = tmp_path / "used.html"
-    path.write_text(page[1].read_text().replace("</body>", script))
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-    shown = subprocess.run(
-        [BROWSER, *options, f"--user-data-dir={tmp_path}/profile", path.as_uri()],
-        capture_output=True, text=True, timeout=120,
-    ).stdout  # fmt: skip
-    shown = shown.replace(re.search(r'<script id="data".*?</script>', shown, re.DOTALL).group(), "")
+    """
+    shown = shown_after(script, page[1], tmp_path)
     topic = data["topics"][1]
     assert f"Topic 1: {topic['label']} (" in re.search(r'<h2 id="chosen".*?</h2>', shown).group()
-    assert len(re.findall("<circle", shown)) == 2
+    assert len(re.findall("<circle[^>]+data-topic", shown)) == 2
     options = re.findall(r'<li role="option"[^>]*aria-selected="(\w+)"', shown)
     assert options == ["false", "true"]
     tabs = re.findall(r'<button role="tab" id="tab-(\w+)"[^>]*aria-selected="(\w+)"', shown)
@@ -141,6 +146,32 @@ def test_a_browser_shows_the_page_and_reacts_to_keys(page, tmp_path):
     ]
     documents = re.search(r'<div id="documents".*?</ol>', shown, re.DOTALL).group()
     assert documents.count("<strong>row ") == 10 and "<b " not in shown
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_equal_topics_have_circles_apart_and_words_and_years_are_found(tmp_path):
+    X = np.random.default_rng(0).poisson(2.0, (40, 6))
+    nmf = NMF(6, max_iter=1000, random_state=0).fit(X)
+    nmf.components_[:] = 1.0
+    nmf.components_[4, 3] = 1.5
+    path, words = tmp_path / "page.html", ["cat", "dog", "hen", "ox", "pig", "cow"]
+    years = [2000.0, 2001.0, 2010.0, np.nan] * 10
+    topic_explorer(nmf, X, words, path, groups=years, n_words=1)
+    script = 'find("#find").value = "OX "; find("#find").dispatchEvent(new Event("input"));'
+    shown = shown_after(script, path, tmp_path)
+    topics = re.findall(r'<circle cx="([\d.]+)" cy="([\d.]+)" r="[\d.]+" data-topic', shown)
+    places = np.array(topics, float)
+    distances = np.linalg.norm(places[:, None] - places, axis=-1)
+    assert len(places) == 6 and distances[np.triu_indices(6, 1)].min() > 20.0
+    assert (places > 0.0).all() and (places < [400.0, 300.0]).all()
+    # Only one topic has this word among its first words.
+    assert re.findall(r'<li role="option".*?<span>(\d)</span>', shown) == ["4"]
+    assert f"Topic 4: {embedded(path)['topics'][4]['label']} (" in shown
+    groups = re.search(r'<div id="groups".*?</ol>', shown, re.DOTALL).group()
+    line = re.search(r'<path d="M([\d.]+) [\d.]+L([\d.]+) [\d.]+L([\d.]+) [\d.]+"', groups).groups()
+    first, second, last = map(float, line)
+    assert (second - first) / (last - first) == pytest.approx(0.1)
+    assert groups.count("2010") == 2 and 'class="own"' not in groups
 
 
 def test_wrong_groups_are_refused_before_the_map_is_made(tmp_path, monkeypatch):
