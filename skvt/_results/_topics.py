@@ -150,16 +150,16 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             E[theta] of each document, or the parameters of q(theta). A document without words has
             the mean of its prior; :func:`skvt.topic_table` lists such documents.
 
-        Warns
-        -----
-        UserWarning
-            If there are documents without words that the model knows.
-
         Raises
         ------
         ValueError
             If covariates or allowed topics do not have as many rows as X or do not match those of
             the fit, or if the estimator does not take them.
+
+        Warns
+        -----
+        UserWarning
+            If there are documents without words that the model knows.
 
         References
         ----------
