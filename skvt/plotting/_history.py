@@ -289,8 +289,8 @@ class ELBODisplay(HistoryDisplay):
         later_values = [line.get_ydata()[1:] for line in self.ax_.lines]
         if all(values.size >= MIN_LATER_PASSES for values in later_values):
             lowest, highest = min(map(np.min, later_values)), max(map(np.max, later_values))
-            # The limits differ even if all values are equal.
-            margin = 0.05 * (highest - lowest or 1.0)
+            # The limits differ even if all values are equal, and by more than rounding errors.
+            margin = max(0.05 * (highest - lowest), 1e-5 * abs(highest)) or 0.05
             self.ax_.set_ylim(lowest - margin, highest + margin)
 
 

@@ -146,6 +146,10 @@ def test_the_first_pass_does_not_determine_the_scale():
     values = [-1000.0, -10.0, -8.0, -7.0, -6.5, -6.4]
     history = {"elbo": values, "n_iter": range(1, 7), "seconds": range(6)}
     assert ELBODisplay(history).plot().ax_.get_ylim()[0] > -11.0
+    # Differences of rounding are not shown as jumps.
+    history["elbo"] = [-4000.0, *(-3430.25 + 5e-13 * np.array([0, 1, -1, 2, 0]))]
+    low, high = ELBODisplay(history).plot().ax_.get_ylim()
+    assert low < -3430.26 and -3430.24 < high < -3430.0
 
 
 def test_labels_of_the_axis_are_bounds_themselves():
