@@ -15,6 +15,7 @@ from skvt.models.mixture._ends import find_clusters_at_ends
 from skvt.models.mixture.components import (
     RowFits,
     cluster_along_line,
+    project_to_factors,
     project_to_least_normal,
     project_to_principal,
 )
@@ -30,6 +31,8 @@ _PROJECTIONS = {"k-means++": project_to_principal, "least normal": project_to_le
 N_FEW_IN_LINE = 10
 # Minimum number of clusters along a line that are proposed, by ``init_params``.
 _MIN_CLUSTERS_IN_LINE = {"in line": N_FEW_IN_LINE + 1, "few in line": 2}
+# Maximum number of steps of k-means on common factors.
+_N_STEPS_OF_MEANS = 10
 # Number of rows that are assigned to seeds at a time.
 _ROWS_AT_ONCE = 1024
 
@@ -83,7 +86,39 @@ def propose_responsibilities(
         if subspace_fits is not None:
             resp = _assign_to_seeds(subspace_fits, weights, n_components, init_params, jumped_rng)
             proposals.append(resp)
+            if init_params == "k-means++":
+                proposals.append(_cluster_factors(component, X, weights, n_components, jumped_rng))
     return proposals
+
+
+def _cluster_factors(
+    component: Component, X: Any, weights: Array, n_components: int, rng: np.random.Generator
+) -> Array:
+    """Return responsibilities (n, K) of clusters of the common factors of Gaussian columns.
+
+    The clusters start from seeds, and are improved by steps of k-means on the factors.
+    """
+    factors: list[Array] = []
+
+    def project(rows: Array, weights: Array) -> Array:
+        """Return the factors of one block, and append them to ``factors``."""
+        factors.append(project_to_factors(rows, weights, n_components - 1))
+        return factors[-1]
+
+    fits = component.projected(X, weights, project)
+    resp = _assign_to_seeds(fits, weights, n_components, "k-means++", rng)
+    rows = np.concatenate(factors, axis=1)
+    for _ in range(_N_STEPS_OF_MEANS):
+        totals = weights @ resp
+        is_used = totals > 0.0
+        means = (resp * weights[:, None]).T[is_used] @ rows / totals[is_used, None]
+        half_squares = 0.5 * (means**2).sum(axis=1)
+        scale = np.abs(rows) @ np.abs(means).max(axis=0) + half_squares.max()
+        labels = stable_argmax(rows @ means.T - half_squares, scale=scale[:, None])
+        old_resp, resp = resp, (labels[:, None] == np.arange(len(means))).astype(np.float64)
+        if np.array_equal(resp, old_resp):
+            break
+    return resp
 
 
 def _find_clusters_in_line(

@@ -12,6 +12,7 @@ from skvt.models.mixture.components._base import (
 )
 from skvt.models.mixture.components._directions import (
     cluster_along_line,
+    project_to_factors,
     project_to_least_normal,
     project_to_principal,
     standardise_columns,

@@ -78,6 +78,33 @@ def project_to_principal(X: Array, weights: Array, n_directions: int) -> Array:
     return np.asarray(X @ basis[:, is_kept])
 
 
+def project_to_factors(X: Array, weights: Array, n_directions: int) -> Array:
+    """Project rows onto the common factors of the columns, and scale the projections to variance 1.
+
+    Returns an array (n, m). m is the number of factors that stand out from noise, or
+    ``n_directions`` if that is larger, and at most D.
+
+    If columns depend on a few common factors, the distances between rows mostly reflect these
+    factors, not the clusters. The means of clusters are common factors, too. After all factors are
+    scaled to the same variance, the clusters stand out, because factors within clusters are normal.
+
+    The scale of a column is the deviation of its residual, after regression on all other columns
+    [Harris62]. In this scale, the eigenvalues of noise are below the edge (1 + sqrt(D / n))^2, in
+    units of their median [MarchenkoPastur67].
+    """
+    X, variances, basis = _standardise_and_decompose(X, weights)
+    total_weight = weights.sum()
+    # The diagonal of the inverse correlation matrix has the inverse variances of the residuals.
+    precisions = basis**2 @ (1.0 / np.maximum(variances, _MIN_EIGENVALUE * variances[-1]))
+    X = X * np.sqrt(precisions)
+    variances, basis = np.linalg.eigh((X * (weights / total_weight)[:, None]).T @ X)
+    edge = np.median(variances) * (1.0 + np.sqrt(variances.size / total_weight)) ** 2
+    # Eigenvalues are in ascending order.
+    n_kept = max(np.count_nonzero(variances > edge), min(n_directions, variances.size))
+    kept_variances = np.maximum(variances[-n_kept:], _MIN_EIGENVALUE * variances[-1])
+    return np.asarray(X @ (basis[:, -n_kept:] / np.sqrt(kept_variances)))
+
+
 def project_to_least_normal(X: Array, weights: Array, n_directions: int) -> Array:
     """Project rows onto orthogonal directions of extreme kurtosis.
 
