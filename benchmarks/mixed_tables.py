@@ -31,6 +31,8 @@ methods:
   small or larger counts, which are Poisson or vary more within a kind, or of counts from 1 on.
   Defaults, which read counts as such, are compared with a description of all numbers by Gaussians,
   and with mixtures of scikit-learn on one-hot columns.
+- ``factors``: 1,000 or 3,000 rows of three or six classes in 20 to 60 real columns, which also
+  depend on five common factors. Defaults are compared with mixtures and k-means of scikit-learn.
 - ``rivals``: the same people by pykamila and snob-factor, which are left out if not installed.
 - ``given``: three classes of 500 rows with five real and two categorical columns, which also depend
   on two further categories. These are given columns, or described like the others, or left out.
@@ -101,8 +103,8 @@ OVERLAP = (0.90, 0.97)
 # Maximum number of components that are compared by BIC.
 MAX_COMPONENTS = 12
 PARTS = (
-    "peers", "imputation", "counts", "cells", "ordinal", "people", "visits", "rivals", "given",
-    "sparse", "weights",
+    "peers", "imputation", "counts", "cells", "ordinal", "people", "visits", "factors",
+    "rivals", "given", "sparse", "weights",
 )  # fmt: skip
 
 
@@ -122,6 +124,7 @@ def arguments():
     p.add_argument("--ordinal-draws", type=int, default=3)
     p.add_argument("--people-draws", type=int, default=5)
     p.add_argument("--visits-rows", type=int, nargs="+", default=[500, 2_000])
+    p.add_argument("--factors-draws", type=int, default=5)
     p.add_argument("--given-draws", type=int, default=10)
     p.add_argument("--sparse-draws", type=int, default=10)
     p.add_argument("--weights-draws", type=int, default=5)
@@ -134,7 +137,7 @@ def arguments():
         args.cells_draws, args.cells_rows = 1, 1_000
         args.items, args.ordinal_draws, args.people_draws = [10], 1, 1
         args.visits_rows = [500]
-        args.given_draws = args.sparse_draws = args.weights_draws = 1
+        args.factors_draws = args.given_draws = args.sparse_draws = args.weights_draws = 1
     return args
 
 
@@ -1013,6 +1016,62 @@ def visits_part(args):
         )
 
 
+def factors(seed, n, n_columns, n_classes):
+    """Draw rows (n, D) of classes with five common factors within each class, and the classes.
+
+    Two classes are about 6 sqrt(2) standard deviations of the noise apart. A factor varies more.
+    """
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(n_classes, size=n)
+    means = rng.normal(size=(n_classes, n_columns)) * 6.0 / np.sqrt(n_columns)
+    loadings = 0.7 * rng.normal(size=(5, n_columns))
+    noise = rng.normal(size=(n, n_columns))
+    return means[kind] + rng.normal(size=(n, 5)) @ loadings + noise, kind
+
+
+def factors_part(args):
+    """Print the table of the part ``factors``."""
+    for n, n_columns, n_classes in [(1_000, 20, 3), (1_000, 40, 6), (1_000, 60, 3), (3_000, 60, 6)]:
+        runs = {}
+        for seed in range(args.factors_draws):
+            # The second half of the rows is not fitted.
+            X, kind = factors(seed, 2 * n, n_columns, n_classes)
+            X, X_new, kind = X[:n], X[n:], kind[:n]
+
+            def ours(seed=seed, X=X, X_new=X_new):
+                """Return the number of components, labels and the mean density of new rows."""
+                mixture = mixture_of("auto", args, seed).fit(X)
+                return mixture.n_components_, mixture.labels_, mixture.score(X_new)
+
+            def peer(covariance_type, seed=seed, X=X, X_new=X_new):
+                """Return the same of scikit-learn's mixture with the lowest BIC."""
+                mixture = fit_gaussian_grid(
+                    X, MAX_COMPONENTS, [covariance_type], n_init=3, random_state=seed
+                )
+                return mixture.n_components, mixture.predict(X), mixture.score(X_new)
+
+            means = KMeans(n_classes, n_init=10, random_state=seed)
+            methods = {
+                "MemoizedDPMixture": ours,
+                "GaussianMixture full, BIC": partial(peer, "full"),
+                "GaussianMixture tied, BIC": partial(peer, "tied"),
+                "k-means told the number": lambda means=means, X=X: (
+                    means.n_clusters, means.fit_predict(X), np.nan,
+                ),
+            }  # fmt: skip
+            for method, fit in methods.items():
+                _, cpu, (number, labels, density) = timed(fit)
+                result = number, adjusted_rand_score(kind, labels), density, cpu
+                runs.setdefault(method, []).append(result)
+                print_progress("factors", n, n_columns, n_classes, seed, method, result)
+        print_table(
+            f"{n_classes} classes, {n:,} rows of {n_columns} columns, five common factors, "
+            f"{args.factors_draws} draws",
+            ["method", "clusters", "ARI", "held-out nats per row", "CPU s"],
+            table_rows(runs, None, 2, 2, 1),
+        )
+
+
 def rivals_part(args):
     """Print the table of the part ``rivals``."""
     runs = {}
@@ -1213,8 +1272,8 @@ def main():
     )
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
            "cells": cells_part, "ordinal": ordinal_part, "people": people_part,
-           "visits": visits_part, "rivals": rivals_part, "given": given_part,
-           "sparse": sparse_part, "weights": weights_part}  # fmt: skip
+           "visits": visits_part, "factors": factors_part, "rivals": rivals_part,
+           "given": given_part, "sparse": sparse_part, "weights": weights_part}  # fmt: skip
     with limited_to_cores(args.cores):
         compile_all(args)
         for part in args.parts:

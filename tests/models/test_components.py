@@ -19,6 +19,8 @@ from models._textbook import (
 from scipy.stats import f as f_distribution
 from scipy.stats import kstest, rankdata
 from scipy.stats import t as student_t
+from sklearn.cluster import KMeans
+from sklearn.metrics import adjusted_rand_score
 
 from skvt.contracts import Component, missing_members
 from skvt.expfam import NormalWishart, triangle
@@ -365,6 +367,40 @@ def test_parameters_in_the_coordinates_of_the_data_predict_the_same(name, D):
     np.testing.assert_allclose(
         plain.log_predictive(X, moved), component.log_predictive(X, lam), rtol=1e-10
     )
+
+
+def test_common_factors_separate_clusters_that_vary_less_than_a_factor():
+    rng = np.random.default_rng(0)
+    # Five factors and two differences between the means of three clusters stand out from noise.
+    labels = rng.integers(3, size=1_500)
+    means, loadings = 0.8 * rng.normal(size=(3, 40)), 2.0 * rng.normal(size=(5, 40))
+    X = means[labels] + rng.normal(size=(1_500, 5)) @ loadings + rng.normal(size=(1_500, 40))
+    factors = components.project_to_factors(X, np.ones(1_500), 2)
+    assert factors.shape == (1_500, 7)
+    np.testing.assert_allclose(np.cov(factors.T, ddof=0), np.eye(7), atol=1e-8)
+    assert adjusted_rand_score(labels, KMeans(3, n_init=3, random_state=0).fit_predict(X)) < 0.1
+    found = KMeans(3, n_init=3, random_state=0).fit_predict(factors)
+    assert adjusted_rand_score(labels, found) > 0.9
+
+
+def test_common_factors_depend_neither_on_units_nor_on_how_rows_are_repeated():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2)) @ rng.normal(size=(2, 6)) + rng.normal(size=(60, 6))
+    times = rng.integers(1, 4, size=60)
+    positions = np.repeat(np.arange(60), times)
+    units = [1.0, 100.0, 0.01, 1.0, 1.0, 7.0]
+    factors = components.project_to_factors(X, times.astype(float), 2)[positions]
+    repeated = components.project_to_factors((units * X)[positions], np.ones(times.sum()), 2)
+    # The signs of factors are arbitrary, so that inner products of rows are compared.
+    np.testing.assert_allclose(repeated @ repeated.T, factors @ factors.T, atol=1e-8)
+
+
+def test_common_factors_of_columns_of_which_one_is_the_sum_of_others_are_finite():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 3))
+    X = np.column_stack([X, X.sum(axis=1), np.ones(50)])
+    factors = components.project_to_factors(X, np.ones(50), 2)
+    assert np.isfinite(factors).all() and factors.shape[1] >= 2
 
 
 def test_the_least_normal_directions_separate_clusters_of_one_covariance():
