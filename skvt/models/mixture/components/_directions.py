@@ -52,15 +52,11 @@ def standardise_columns(X: Array, row_shares: Array) -> Array:
     return X / np.where(deviation > 0.0, deviation, 1.0)
 
 
-def _standardise_and_decompose(X: Array, weights: Array) -> tuple[Array, Array, Array]:
-    """Standardise columns, and decompose the matrix of their correlations.
-
-    Returns the standardised columns (n, D), the eigenvalues (D,) in ascending order, and the
-    eigenvectors (D, D) as columns.
-    """
+def _standardise_and_correlate(X: Array, weights: Array) -> tuple[Array, Array]:
+    """Return the standardised columns (n, D), and the matrix of their correlations (D, D)."""
     row_shares = weights / weights.sum()
     X = standardise_columns(X, row_shares)
-    return X, *np.linalg.eigh((X * row_shares[:, None]).T @ X)
+    return X, (X * row_shares[:, None]).T @ X
 
 
 def project_to_principal(X: Array, weights: Array, n_directions: int) -> Array:
@@ -69,7 +65,8 @@ def project_to_principal(X: Array, weights: Array, n_directions: int) -> Array:
     Returns an array (n, m), where m is the smaller of ``n_directions`` and D. If further
     eigenvalues are tied with the last one, their components are included, and m is larger.
     """
-    X, variances, basis = _standardise_and_decompose(X, weights)
+    X, correlations = _standardise_and_correlate(X, weights)
+    variances, basis = np.linalg.eigh(correlations)
     n_directions = min(n_directions, variances.size)
     # Eigenvalues are in ascending order.
     min_variance, max_variance = variances[-n_directions], variances[-1]
@@ -92,17 +89,17 @@ def project_to_factors(X: Array, weights: Array, n_directions: int) -> Array:
     [Harris62]. In this scale, the eigenvalues of noise are below the edge (1 + sqrt(D / n))^2, in
     units of their median [MarchenkoPastur67].
     """
-    X, variances, basis = _standardise_and_decompose(X, weights)
-    total_weight = weights.sum()
-    # The diagonal of the inverse correlation matrix has the inverse variances of the residuals.
-    precisions = basis**2 @ (1.0 / np.maximum(variances, _MIN_EIGENVALUE * variances[-1]))
-    X = X * np.sqrt(precisions)
-    variances, basis = np.linalg.eigh((X * (weights / total_weight)[:, None]).T @ X)
-    edge = np.median(variances) * (1.0 + np.sqrt(variances.size / total_weight)) ** 2
+    X, correlations = _standardise_and_correlate(X, weights)
+    # The diagonal of the inverse matrix has the inverse variances of the residuals. The second term
+    # makes the matrix regular if a column is constant, or a sum of others.
+    ridge = _MIN_EIGENVALUE * len(correlations) * np.eye(len(correlations))
+    scales = np.sqrt(np.diagonal(np.linalg.inv(correlations + ridge)))
+    variances, basis = np.linalg.eigh(correlations * scales[:, None] * scales)
+    edge = np.median(variances) * (1.0 + np.sqrt(variances.size / weights.sum())) ** 2
     # Eigenvalues are in ascending order.
     n_kept = max(np.count_nonzero(variances > edge), min(n_directions, variances.size))
     kept_variances = np.maximum(variances[-n_kept:], _MIN_EIGENVALUE * variances[-1])
-    return np.asarray(X @ (basis[:, -n_kept:] / np.sqrt(kept_variances)))
+    return np.asarray(X @ (scales[:, None] * basis[:, -n_kept:] / np.sqrt(kept_variances)))
 
 
 def project_to_least_normal(X: Array, weights: Array, n_directions: int) -> Array:
@@ -115,7 +112,8 @@ def project_to_least_normal(X: Array, weights: Array, n_directions: int) -> Arra
     therefore separate components. Fixed-point steps on whitened rows find such directions. The
     steps start at the columns of most extreme kurtosis.
     """
-    X, variances, basis = _standardise_and_decompose(X, weights)
+    X, correlations = _standardise_and_correlate(X, weights)
+    variances, basis = np.linalg.eigh(correlations)
     is_kept = variances > _MIN_EIGENVALUE * variances[-1]
     basis = basis[:, is_kept]
     # Whiten the rows by the symmetric root of the inverse covariance. It does not depend on the
@@ -138,7 +136,7 @@ def cluster_along_line(X: Array, weights: Array) -> IndexArray:
     columns of smallest kurtosis and the directions of most extreme kurtosis. The direction with the
     largest number of clusters is used.
     """
-    standardised, _, _ = _standardise_and_decompose(X, weights)
+    standardised, _ = _standardise_and_correlate(X, weights)
     kurtosis = weights @ standardised**4 / weights.sum()
     # Constant columns have the kurtosis 0, and are ordered last.
     order = stable_order(np.where(kurtosis > 0.0, kurtosis, np.inf), scale=1.0)
