@@ -95,6 +95,9 @@ _SHRINKAGE_OF_FEW_ROWS = 0.4
 _SHRINKAGE_OF_MANY_ROWS = 0.2
 # Maximum share of the scatter of a column of data that the factorisation leaves out.
 _MAX_SHARE_LEFT_OUT = 1e-12
+# The factorisation is given up if it explains more than all of the scatter of a column, by more
+# than this share.
+_MAX_RELATIVE_EXCESS = 1e-6
 # Maximum number of natural parameters of all members in the cache.
 _MAX_CACHED_NUMBERS = 2**22
 
@@ -394,8 +397,9 @@ def _orthonormalise(columns: Array, transposed: Array) -> None:
 def _factorise_scatter(scatter: Array, max_rank: int) -> Array:
     """Return F (D, p) with ``F F' = scatter``.
 
-    If F needed more than ``max_rank`` columns, return a matrix without columns. The algorithm is
-    Cholesky's with pivots. The next pivot is the column of data with the largest share of its
+    If F needed more than ``max_rank`` columns, or if rounding errors dominate the scatter of an
+    almost constant column of data, return a matrix without columns. The algorithm is Cholesky's
+    with pivots. The next pivot is the column of data with the largest share of its
     scatter that the columns of F so far do not explain.
     """
     D = scatter.shape[0]
@@ -423,6 +427,8 @@ def _factorise_scatter(scatter: Array, max_rank: int) -> Array:
         for d in range(D):
             factor_rows[rank, d] = residual[d] / pivot_length
             variance_left[d] -= factor_rows[rank, d] * factor_rows[rank, d]
+            if variance_left[d] < -_MAX_RELATIVE_EXCESS * scatter[d, d]:
+                return np.empty((D, 0))
         variance_left[pivot] = 0.0
     return np.empty((D, 0))
 

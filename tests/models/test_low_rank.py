@@ -373,3 +373,15 @@ def test_an_accelerated_step_solves_the_least_squares_of_the_last_steps():
         scratch = np.empty((4, 4)), np.empty(4)
         in_plain_python(module._accelerate)(steps, targets, step, n, size, *scratch, x)
         np.testing.assert_allclose(x, expected, rtol=1e-10)
+
+
+def test_a_scatter_is_not_factorised_if_rounding_dominates_the_scatter_of_a_column():
+    root = np.random.default_rng(0).normal(size=(12, 5))
+    root[0] = 0.0
+    scatter = root @ root.T
+    factor_root = module._factorise_scatter.py_func(scatter, 8)
+    assert factor_root.shape == (12, 5)
+    np.testing.assert_allclose(factor_root @ factor_root.T, scatter, atol=1e-9)
+    # The first column is constant. Errors of its products are larger than its scatter allows.
+    scatter[0, 0], scatter[0, 1:], scatter[1:, 0] = 1e-17, 1e-7, 1e-7
+    assert module._factorise_scatter.py_func(scatter, 8).shape == (12, 0)

@@ -54,7 +54,8 @@ def propose_responsibilities(
       is k-means++ with the divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. In many
       columns, the noise of columns in which components agree outweighs the differences in the
       others. A second proposal therefore comes from Gaussian columns projected onto the subspace in
-      which they vary most, which contains the means of K spherical clusters [VempalaWang04].
+      which they vary most, which contains the means of K spherical clusters [VempalaWang04]. A
+      third proposal has the clusters of their common factors, see :func:`_cluster_factors`.
     - "least normal" does the same, but projects onto the subspace in which rows are least normal by
       their kurtosis.
     - "in line" separates clusters at the valleys of the density along one direction. All rows are
@@ -118,7 +119,7 @@ def _cluster_factors(
         old_resp, resp = resp, (labels[:, None] == np.arange(len(means))).astype(np.float64)
         if np.array_equal(resp, old_resp):
             break
-    return resp
+    return resp[:, weights @ resp > 0.0]
 
 
 def _find_clusters_in_line(
