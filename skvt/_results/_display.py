@@ -10,6 +10,7 @@ from skvt._results.profiles import (
     SMALL_NOTE,
     describe_sizes,
     find_small_groups,
+    format_share,
     list_distinctive_columns,
     make_profiles,
 )
@@ -31,7 +32,7 @@ def make_topics_table(estimator):
         "words" if hasattr(estimator, "words_") else "columns; set_words(names) shows words"
     )
     rows = [
-        (f"{k} {labels.get(k, '')}".strip(), f"{shares[k]:.1%}", words[k])
+        (f"{k} {labels.get(k, '')}".strip(), format_share(shares[k], 1), words[k])
         for k in (-shares).argsort(kind="stable").tolist()
     ]
     return f"{len(rows)} topics", ("topic", "share", words_title), rows
@@ -47,7 +48,7 @@ def make_clusters_table(estimator):
     profiles = make_profiles(table)
     # The last weight is the weight of all rows.
     shares = profiles.weights[:-1]
-    sizes = describe_sizes(shares, n_rows, "{:.1%}")
+    sizes = describe_sizes(shares, n_rows, n_decimals=1)
     texts = list_distinctive_columns(profiles, N_COLUMNS)
     texts = [
         f"{text}; {SMALL_NOTE}, see unusual_rows" if is_small else text
@@ -72,7 +73,11 @@ def make_components_table(estimator, title, shares, values, center=0.0):
     names = [f"column {name}" if isinstance(name, int) else name for name in names]
     largest = np.argsort(-np.abs(values - center), axis=1, kind="stable")[:, :N_COLUMNS]
     rows = [
-        (k, f"{shares[k]:.1%}", ", ".join(f"{names[j]} {values[k, j]:.3g}" for j in largest[k]))
+        (
+            k,
+            format_share(shares[k], 1),
+            ", ".join(f"{names[j]} {values[k, j]:.3g}" for j in largest[k]),
+        )
         for k in np.argsort(-shares, kind="stable").tolist()
     ]
     return f"{len(rows)} components", ("component", title, "values that stand out"), rows

@@ -180,7 +180,7 @@ def write_sentences(profiles, n_rows, max_columns=MAX_COLUMNS):
     notes = [f"; {SMALL_NOTE}, see unusual_rows" if is_small else "" for is_small in are_small]
     parts = (
         name_groups(profiles),
-        describe_sizes(weights, n_rows, "{:.0%} of rows"),
+        describe_sizes(weights, n_rows, unit=" of rows"),
         notes,
         list_distinctive_columns(profiles, max_columns),
     )
@@ -223,15 +223,28 @@ def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):
     return texts
 
 
-def describe_sizes(weights, n_rows, share_format):
+def format_share(share, n_decimals=0):
+    """Return a share as a percentage, such as "12%". A positive share never becomes "0%".
+
+    It becomes "<1%" instead, or "<0.1%" with one decimal.
+    """
+    text = f"{share:.{n_decimals}%}"
+    if share > 0.0 and text == f"{0.0:.{n_decimals}%}":
+        return f"<{0.01 / 10**n_decimals:.{n_decimals}%}"
+    return text
+
+
+def describe_sizes(weights, n_rows, n_decimals=0, unit=""):
     """Return the share of each component or cluster as text, with its number of rows if it is low.
 
-    The number says what is behind a share of 0%. ``weights`` (K,) are the shares, ``n_rows`` (K,)
-    the numbers of rows, and ``share_format`` is a format such as "{:.1%}".
+    The number says what is behind a share of "<1%". ``weights`` (K,) are the shares, ``n_rows``
+    (K,) the numbers of rows, and ``unit`` follows the percentage.
     """
     counts = np.rint(n_rows).astype(int).tolist()
     return [
-        share_format.format(weight) + ("" if is_large else f", {n:,} row{'s' * (n != 1)}")
+        format_share(weight, n_decimals)
+        + unit
+        + ("" if is_large else f", {n:,} row{'s' * (n != 1)}")
         for weight, n, is_large in zip(weights, counts, have_large_shares(weights), strict=True)
     ]
 
@@ -255,10 +268,11 @@ def _describe_column(profiles, k, j):
     cell, cell_of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
     main = _find_main_estimate(cell)
     if main.quantity == "probability":
-        text_of_all = f"all {_find_same_parameter(cell_of_all, main):.0%}"
+        text_of_all = f"all {format_share(_find_same_parameter(cell_of_all, main))}"
         if _is_category(cell):
-            return f"{name} is {_format_category(main.category)} ({main.value:.0%}; {text_of_all})"
-        return f"{name} {main.value:.0%} ({text_of_all})"
+            category = _format_category(main.category)
+            return f"{name} is {category} ({format_share(main.value)}; {text_of_all})"
+        return f"{name} {format_share(main.value)} ({text_of_all})"
     (number_text, *_), (number_text_of_all, *_) = profiles.cells[k, j], profiles.cells[all_rows, j]
     text = f"{number_text} (all {number_text_of_all})"
     if profiles.differs_in.get((k, j)) == "spread":
@@ -288,7 +302,7 @@ def _describe_point_masses(cell):
     The list is empty if the cell has no point mass.
     """
     return [
-        (f"{1.0 - share:.0%}", "zero" if point_mass == "0" else f"equal to {point_mass}")
+        (format_share(1.0 - share), "zero" if point_mass == "0" else f"equal to {point_mass}")
         for point_mass, share in _list_point_masses(cell)
     ]
 

@@ -7,6 +7,7 @@ joined clusters in columns 0 and 1, and the height of the join in column 2.
 
 import numpy as np
 
+from skvt._results.profiles import format_share
 from skvt.plotting._axes import (
     fit_tick_labels,
     get_fitted_attribute,
@@ -130,8 +131,9 @@ class ClusterTreeDisplay:
             label_width = LABEL_WIDTH * style["leaf_font_size"]
             has_two_lines = n_components * label_width <= width_in_points
             separator, style["leaf_rotation"] = ("\n", 0) if has_two_lines else (": ", 90)
-            shares = [f"{w:.0%}" if w >= 0.005 else "<1%" for w in self.weights]
-            style["labels"] = [f"{k}{separator}{share}" for k, share in enumerate(shares)]
+            style["labels"] = [
+                f"{k}{separator}{format_share(weight)}" for k, weight in enumerate(self.weights)
+            ]
         self.dendrogram_ = dendrogram(hierarchy, **(style | (dendrogram_kw or {})))
         name = "component" if self.weights is None else "component and its weight"
         self.ax_.set(xlabel=name, ylabel="lost (nats per row)")

@@ -10,7 +10,12 @@ from functools import cache
 
 import numpy as np
 
-from skvt._results.profiles import find_directions, find_relevant_columns, make_profiles
+from skvt._results.profiles import (
+    find_directions,
+    find_relevant_columns,
+    format_share,
+    make_profiles,
+)
 from skvt.plotting._axes import (
     MAX_LINE_LENGTH,
     MIN_LETTERS_OF_NAMES,
@@ -174,7 +179,10 @@ class ProfilesDisplay:
             image_kw = image_kw | {"norm": _make_norm(relevance[shown_cells][1:])}
         self.image_ = ax.imshow(colours, **({"cmap": "RdBu_r", "aspect": "auto"} | image_kw))
         row_names = ["all"]
-        row_names += [f"{k} {labels[k]}".strip() + f": {weights[k]:.1%}" for k in self.components_]
+        row_names += [
+            f"{k} {labels[k]}".strip() + f": {format_share(weights[k], 1)}"
+            for k in self.components_
+        ]
         n_left_out = len(profiles.columns) - len(shown_columns) if columns is None else 0
         self._draw_frame(row_names, profiles.kind, n_left_out, name_length)
         self._write_cells(profiles.cells, shown_rows, shown_columns, text_kw or {})

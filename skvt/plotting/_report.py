@@ -16,6 +16,7 @@ from skvt._results.profiles import (
     find_directions,
     find_relevant_columns,
     find_small_groups,
+    format_share,
     list_distinctive_columns,
     make_profiles,
     name_groups,
@@ -150,10 +151,11 @@ def _describe_certainty(probabilities, in_background, kind):
             "be described. Pass rows that resemble those of fit."
         )
     largest = probabilities[~in_background].max(axis=1)
+    unclear_share = format_share(np.mean(largest < MIN_CLEAR_PROBABILITY))
     texts = [
         f"On average, a row belongs to its {kind} with probability {largest.mean():.2f}. "
-        f"{np.mean(largest < MIN_CLEAR_PROBABILITY):.0%} of the rows have no clear {kind}: their "
-        f"largest probability is below {MIN_CLEAR_PROBABILITY}."
+        f"{escape(unclear_share)} of the rows have no clear {kind}: their largest probability is "
+        f"below {MIN_CLEAR_PROBABILITY}."
     ]
     if in_background.any():
         texts.append(
@@ -177,7 +179,7 @@ def _list_clusters(profiles, expected_counts, counts):
     items = []
     for k in np.argsort(-shares, kind="stable"):
         name = f"{names[k][0].upper()}{names[k][1:]}"
-        sentence = escape(f"{name} ({shares[k]:.0%} of rows): {texts[k]}")
+        sentence = escape(f"{name} ({format_share(shares[k])} of rows): {texts[k]}")
         bar = f"<div class=track><div style='width:{shares[k]:.1%}'></div></div>"
         warning = f" {SMALL_NOTE.capitalize()}, see “{WORST_ROWS_TITLE}”" if are_small[k] else ""
         note = f"<span class=note>{counts[k]:,} of the rows.{warning}</span>"
@@ -258,8 +260,8 @@ def _tabulate_missing(mixture, X, labels, cluster_names):
         if is_missing.any():
             masks_by_cluster = [is_missing[labels == k] for k in range(n_clusters)]
             # A cluster may have no row.
-            shares = [f"{mask.mean():.0%}" if mask.size else "" for mask in masks_by_cluster]
-            rows.append((table_columns.names[j], f"{is_missing.mean():.0%}", shares))
+            shares = [format_share(mask.mean()) if mask.size else "" for mask in masks_by_cluster]
+            rows.append((table_columns.names[j], format_share(is_missing.mean()), shares))
     return "\n".join(
         html_table(
             ["column", "all", *(cluster_names[k] for k in clusters)],

@@ -5,6 +5,7 @@ from numbers import Integral
 import numpy as np
 from sklearn.utils import check_scalar
 
+from skvt._results.profiles import format_share
 from skvt._results.topic_words import (
     average_topics,
     compute_relevance,
@@ -148,7 +149,9 @@ class TopicsDisplay:
             title = f"topic {k}" if self.titles is None else self.titles[k]
             is_narrow = panel.get_window_extent().width < NARROW_PANEL_WIDTH * self.figure_.dpi
             separator = "\n" if is_narrow or len(title) > MAX_TITLE_LENGTH else " "
-            title += "" if self.shares is None else f"{separator}({self.shares[k]:.1%})"
+            title += (
+                "" if self.shares is None else f"{separator}({format_share(self.shares[k], 1)})"
+            )
             title += "" if word_indices.size else ": no words"
             panel.set_title(title, fontsize="small", loc="left")
             panel.invert_yaxis()

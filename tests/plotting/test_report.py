@@ -14,6 +14,7 @@ from sklearn.preprocessing import StandardScaler
 import skvt
 from skvt.components import Poisson
 from skvt.fitting import html_table
+from skvt.plotting import ProfilesDisplay
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,25 @@ def test_few_rows_are_counted_and_marked_as_perhaps_no_group(tmp_path):
         is_marked = n_rows == 1000
         assert (f"{mark}, see unusual_rows)" in text) == (mark in shown[1][2]) == is_marked
         assert (f"{mark.capitalize()}, see “Which rows fit worst?”" in page) == is_marked
+
+
+def test_no_group_with_rows_has_a_share_of_zero(tmp_path):
+    """One row of 3,000 is "<1%" in sentences and reports, and "<0.1%" with one decimal."""
+    kind = np.repeat([0, 1], [1, 2999])
+    table = pd.DataFrame({"n": np.random.default_rng(0).poisson(np.array([80.0, 2.0])[kind])})
+    table["gone"] = table["n"].where(kind == 1)
+    fixed = {"labels_init": kind, "n_components": 2, "moves": (), "components": Poisson()}
+    mixture = skvt.MemoizedDPMixture(**fixed).fit(table)
+    assert "(<1% of rows, 1 row;" in mixture.describe(form="text")
+    _, _, shown = mixture._result_for_display()
+    assert shown[1][1] == "<0.1%, 1 row"
+    skvt.cluster_report(mixture, table, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "(&lt;1% of rows)" in page and "(0% of rows)" not in page
+    # One value of the column is missing, in the group of one row.
+    assert re.search(r"gone</td><td[^>]*>&lt;1%</td>", page)
+    profile, *_ = ProfilesDisplay.from_estimator(mixture).ax_.get_yticklabels()[::-1]
+    assert profile.get_text().endswith(": <0.1%")
 
 
 def test_the_weight_of_components_is_not_replaced_by_a_column_of_that_name():
