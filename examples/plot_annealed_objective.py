@@ -1,17 +1,19 @@
 """
-What a temperature does to the bound
-====================================
+Why does a temperature help to avoid poor optima?
+=================================================
 
-The annealed evidence lower bound of a mixture of two one-dimensional Gaussians, as a function of
-the two means (after figure 1 of *Variational Tempering*, Mandt et al. 2016), and the ways that two
-fits take on it. The assignments are at their optimum for each pair of means, which leaves
+At a high temperature the objective has a single optimum, and a fit that follows this optimum while
+the temperature falls reaches a better one than a fit without a temperature. The example shows this
+for a mixture of two one-dimensional Gaussians, as in figure 1 of *Variational Tempering* (Mandt et
+al. 2016): the annealed evidence lower bound is a function of the two means. The assignments are at
+their optimum for each pair of means, so that the bound is
 
 .. math:: \\mathcal L_A(m_0, m_1; T) = \\log p(m_0, m_1) +
           \\sum_i \\log \\sum_k \\big(\\pi_k\\, \\mathcal N(x_i \\mid m_k, 1)\\big)^{1/T}.
 
-The rows come from three clusters, of which two must share a component. The two larger ones are
-better kept apart. A fit that begins with a component between them stays there; annealed from the
-same start, it does not.
+The rows come from three clusters, so that two of them must share a component. The bound is highest
+if the two larger clusters have a component each. A fit whose start has a component between these
+two ends there. An annealed fit from the same start finds the better optimum.
 """
 
 import matplotlib.pyplot as plt
@@ -27,7 +29,7 @@ X = np.concatenate([rng.normal(mean, 1.0, (n, 1)) for mean, n in clusters])
 
 
 class Path:
-    """A callback that keeps the means after each pass."""
+    """A callback that stores the means after each pass."""
 
     def __init__(self, start):
         self.means = [np.ravel(start)]
@@ -47,7 +49,7 @@ class Path:
 
 
 # %%
-# Two fits from one start, which differ in temperature alone.
+# The two fits have the same start and differ only in the temperature.
 
 start = [[-1.5], [5.5]]
 annealing = LinearAnnealing(initial_temperature=60.0, n_passes=60, replication=1.0)
@@ -63,10 +65,11 @@ for name, temperature in {"plain": None, "annealed": annealing}.items():
     print(f"{name:8}: means {means}, bound {mixture.elbo_:.1f} nats")
 
 # %%
-# The objective at four temperatures, with the plain fit (black), and the annealed one (red) up
-# to that temperature. At T = 55 there is one hill, where both components are at the mean of all
-# rows. Cooling splits it, first into two, equal but for the components' names; the optimum in which
-# the plain fit ends appears much later, when the annealed fit has long been elsewhere.
+# The annealed fit ends with a higher bound. The pictures show why: each has the objective at one
+# temperature, with the plain fit in black and the annealed fit, up to this temperature, in red. At
+# T = 55 there is one optimum, where both components are at the mean of all rows. At lower
+# temperatures it splits into two, which differ only in the order of the components. The optimum in
+# which the plain fit ends appears much later, when the annealed fit is already far from it.
 
 
 def annealed_objective(m, temperature, prior_variance=100.0):
@@ -85,7 +88,7 @@ fig, panels = plt.subplots(
 )
 for panel, temperature in zip(panels, [55.0, 30.0, 10.0, 1.0], strict=True):
     height = annealed_objective(grid, temperature)
-    # Levels by rank: the shape of the hills matters here, not their height.
+    # Levels are quantiles, because the shape of the optima matters here, not their height.
     panel.contourf(axis, axis, height.T, levels=np.quantile(height, np.linspace(0, 1, 24)))
     passed = paths["annealed"][: 1 + np.sum(cooling >= temperature)]
     panel.plot(*passed.T, ".-", color="red", linewidth=1, markersize=3, label="annealed")
@@ -97,7 +100,7 @@ panels[0].set_ylabel("mean of component 1")
 _ = panels[0].legend(loc="lower left")
 
 # %%
-# How many optima there are, counted on the grid.
+# How many optima does the objective have at each temperature? The code counts them on the grid.
 
 for temperature in [55.0, 30.0, 10.0, 1.0]:
     height = annealed_objective(grid, temperature)
@@ -112,3 +115,7 @@ for temperature in [55.0, 30.0, 10.0, 1.0]:
     print(f"T = {temperature:2g}: {n_optima} optima")
 
 plt.show()
+
+# %%
+# There is one optimum at the highest temperature, and there are four at T = 1, so that more starts
+# lead to a poor one.

@@ -1,13 +1,14 @@
 """
-How many clusters? Mean field against structured inference
-==========================================================
+Which inference finds the right number of clusters of binary rows?
+==================================================================
 
-Binary rows from a mixture of Bernoullis with 100 components, of which about half have rows, the
-setting of M. Hoffman and D. Blei, "Structured stochastic variational inference" (2015), sec. 4.2.
-``StructuredBernoulliMixture`` is given the true priors. Mean-field inference takes components and
-assignments for independent: a component of few rows is uncertain, explains its rows badly on
-average, and loses them to its neighbors. Structured inference draws the components in each step,
-and a draw is never uncertain.
+Structured inference comes near the right number; mean-field inference finds too few clusters. The
+rows are drawn from a mixture of Bernoullis with 100 components, of which about half have rows, as
+in section 4.2 of M. Hoffman and D. Blei, "Structured stochastic variational inference" (2015).
+``StructuredBernoulliMixture`` is given the true priors. Why does mean-field inference find too few?
+It treats components and assignments as independent. A component with few rows is then uncertain,
+describes its rows badly on average, and loses them to similar components. Structured inference
+draws the components in each step, so that their uncertainty does not count against them.
 """
 
 import matplotlib.pyplot as plt
@@ -28,8 +29,9 @@ fits = {
 }
 
 # %%
-# What counts is the predictive density of new rows. Its divergence from the density of the truth is
-# estimated on draws; beside it stands that of an oracle that is told the component of each row.
+# **How well are new rows predicted?** Each line has the number of clusters, and the divergence of
+# the predictive density from the true density, estimated from draws; lower is better. The oracle
+# knows the true component of each row.
 
 rng = np.random.default_rng(0)
 labels = rng.choice(100, size=10_000, p=truth.weights)
@@ -46,15 +48,19 @@ ones = np.stack([truth.X[truth.labels == k].sum(axis=0) for k in range(100)])
 true = log_density(truth.weights, truth.means)
 oracle = log_density((0.2 + counts) / (20.0 + 1000), (1.0 + ones) / (2.0 + counts[:, None]))
 print(f"truth:      {np.sum(counts > 0)} clusters")
-print(f"oracle:     {np.mean(true - oracle):.2f} nats per row from the truth")
+print(f"oracle:     {np.mean(true - oracle):.2f} nats per row")
 for name, mixture in fits.items():
     divergence = np.mean(true - mixture.score_samples(rows))
     found = np.sum(mixture.predict_proba(truth.X).sum(axis=0) >= 0.5)
     print(f"{name}: {found} clusters, {divergence:.2f} nats per row")
 
 # %%
-# Sizes of the clusters, largest first. Mean field has one where there are several; structured
-# inference follows the truth down to clusters of a few rows.
+# Of 56 clusters, structured inference finds 59 and mean-field inference 23. Structured inference
+# predicts nearly as well as the oracle, and mean-field inference much worse.
+#
+# **Which clusters are missed?** The sizes of the clusters are sorted from the largest. Mean-field
+# inference combines several true clusters into one; structured inference finds the true sizes, down
+# to clusters of a few rows.
 
 fig, axes = plt.subplots(figsize=(6, 3.6), num="sizes", layout="constrained")
 axes.step(range(1, 101), np.sort(counts)[::-1], "k", where="mid", label="truth")
@@ -64,8 +70,10 @@ axes.set(xlabel="cluster", ylabel="rows", yscale="log", ylim=(0.5, None), xlim=(
 axes.legend()
 
 # %%
-# For each true cluster, the probabilities of ones in the found component that has most of its rows.
-# Those of mean field are averages of several clusters.
+# The pictures compare the probabilities of a one. A line is a true cluster, and the two pictures of
+# fits have the component that contains most of its rows. Components of mean-field inference are
+# averages of several clusters, which appear grey. In
+# structured inference, only the smallest clusters are grey, because few rows say little.
 
 order = np.argsort(-counts)[: np.sum(counts > 0)]
 pictures = {"truth": truth.means[order]}

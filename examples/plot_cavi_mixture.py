@@ -1,17 +1,16 @@
 """
-Variational inference on the smallest model
-===========================================
+How does variational inference work in a small model?
+=====================================================
 
-The experiment of a blog post on coordinate ascent (T. Fjelde, 2019): a thousand draws from a
-mixture of three Gaussians with means -5, 0 and 5, weights 0.1, 0.2 and 0.7, and unit variance.
-Weights and variance are known; the means and the component of each row are not, and their posterior
-has
-:math:`3^{1000}` terms. ``CAVIGaussianMixture`` approximates it by a Gaussian for each mean and a
-categorical distribution for each row,
+This example repeats the experiment of a blog post on coordinate ascent (T. Fjelde, 2019). The rows
+are a thousand draws from a mixture of three Gaussians with means -5, 0 and 5, weights 0.1, 0.2 and
+0.7, and variance 1. The weights and the variance are known. The means and the component of each row
+are unknown, and their posterior has :math:`3^{1000}` terms. ``CAVIGaussianMixture`` approximates it
+by a Gaussian for each mean and a categorical distribution for each row,
 
 .. math:: q(\\mu, z) = \\prod_k N(\\mu_k; m_k, s_k^2) \\prod_n \\mathrm{Cat}(z_n; \\varphi_n),
 
-and improves one factor after the other, each time to the best that it can be, given the others.
+and updates one factor after the other, each time to its optimum given the others.
 """
 
 import matplotlib.pyplot as plt
@@ -26,16 +25,16 @@ X = rng.normal(true_means[labels])[:, None]
 colors = ["tab:green", "tab:orange", "tab:blue"]
 
 # %%
-# The draws.
+# The picture shows the draws.
 
 fig, axes = plt.subplots(figsize=(9, 3), layout="constrained")
 axes.scatter(np.arange(1000), X, s=6, c=np.array(colors)[labels])
 axes.set(xlabel="row", ylabel="x", title="1,000 draws, colored by their true component")
 
 # %%
-# A fit from random responsibilities, from where the bound has most to climb. It never falls: were
-# it to, an update or the bound would be wrong. ``n_init`` makes several starts, since where a fit
-# ends depends on where it begins, and keeps the one with the highest bound.
+# **Fit.** The result depends on the start, so ``n_init`` makes several starts and keeps the fit
+# with the highest bound. Here starts are random responsibilities, far from the optimum, so that
+# many passes can be seen.
 
 mixture = CAVIGaussianMixture(
     3, prior_variance=1.0, weights=weights, init_params="random", n_init=5, random_state=0
@@ -47,13 +46,17 @@ print("ELBO of each start:", mixture.restart_elbos_.round(1))
 
 fig, axes = plt.subplots(figsize=(6, 3.4), num="bound", layout="constrained")
 axes.plot(mixture.history_["n_iter"], mixture.history_["elbo"], ".-")
-axes.set(xlabel="pass", ylabel="ELBO (nats)", title="The bound climbs")
+axes.set(xlabel="pass", ylabel="ELBO (nats)", title="The bound rises in each pass")
 
 # %%
-# The standard deviations say how well each mean is known: the variance is
-# ``1 / (1 / prior_variance + N_k / noise_variance)`` with ``N_k`` the rows of the component, so
-# that the mean of the rarest is the least certain. ``posterior_`` can be sampled: means and
-# assignments.
+# The estimated means are near the true ones. Four of the five starts reach the same bound, and one
+# ends in a poor optimum, which is why several starts are useful. The bound never falls; if it did,
+# an update or the bound itself would be wrong.
+#
+# **How certain are the means?** The variance of a mean is ``1 / (1 / prior_variance + N_k /
+# noise_variance)``, where ``N_k`` is the number of rows of the component. The mean of the rarest
+# component is therefore the least certain. ``posterior_`` can draw means and assignments; each red
+# line is the density of one such draw.
 
 draws = mixture.posterior_.sample(200, random_state=0)
 means = draws["means"][:, :, 0]

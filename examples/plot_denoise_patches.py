@@ -2,12 +2,13 @@
 Denoising a photograph with a mixture of patches
 ================================================
 
-A zero-mean Gaussian mixture of the 8 x 8 patches of one photograph (section 4.4 of *Memoized Online
-Variational Inference for Dirichlet Process Mixture Models*, Hughes and Sudderth 2013) is a prior
-that removes noise from another. How many components patches have nobody knows: births find out.
-The denoising is that of D. Zoran and Y. Weiss, *From learning models of natural image patches to
-whole image restoration*, ICCV 2011: each overlapping patch goes to its most probable component, is
-Wiener filtered by its covariance, and the overlapping results are averaged, with a growing trust.
+Can a mixture remove the noise from a photograph? A zero-mean Gaussian mixture of the 8 x 8 patches
+of one photograph is a prior by which noise can be removed from another (section 4.4 of *Memoized
+Online Variational Inference for Dirichlet Process Mixture Models*, Hughes and Sudderth 2013). The
+right number of components is not known, and births find it. The denoising is that of D. Zoran and
+Y. Weiss, *From learning models of natural image patches to whole image restoration*, ICCV 2011:
+each of the overlapping patches is assigned to its most probable component and Wiener filtered by
+its covariance. The results are averaged, and their weight in the picture grows from step to step.
 """
 
 import matplotlib.pyplot as plt
@@ -24,7 +25,7 @@ rng = np.random.default_rng(0)
 
 
 def grey(name):
-    """A photograph from 0 (black) to 1 (white)."""
+    """Return a photograph with values from 0 (black) to 1 (white)."""
     return load_sample_image(name) @ (np.array([0.299, 0.587, 0.114]) / 255)
 
 
@@ -33,8 +34,9 @@ X = X.reshape(-1, side**2)
 X -= X.mean(axis=1, keepdims=True)
 
 # %%
-# A patch less its mean lies in 63 of the 64 dimensions; in a basis of these no covariance is
-# singular. A little noise hides that the photograph has whole numbers as grey values.
+# A patch minus its mean varies in only 63 of the 64 dimensions, so a basis of these 63 prevents
+# singular covariances. A little noise is added because the grey values of the photograph are whole
+# numbers.
 
 basis = null_space(np.ones((1, side**2)))  # (64, 63), orthonormal
 Z = X @ basis + rng.normal(scale=1 / 255, size=(len(X), side**2 - 1))
@@ -52,7 +54,8 @@ ours = models["births from K = 1"]
 print(f"births found {ours.n_components_} components")
 
 # %%
-# Half-quadratic splitting: patches and picture are estimated in turn, and agree more and more.
+# Half-quadratic splitting estimates the patches and the picture in turn, so that they agree better
+# after each step.
 
 
 def denoise(noisy, model, steps=(1, 4, 8, 16, 32)):
@@ -60,7 +63,7 @@ def denoise(noisy, model, steps=(1, 4, 8, 16, 32)):
     picture = noisy
     components = [np.linalg.eigh(covariance) for covariance in model.covariances_]
     for step in steps:
-        variance = sigma**2 / step  # of a patch around its clean self
+        variance = sigma**2 / step  # The variance of a patch around the clean patch.
         windows = np.lib.stride_tricks.sliding_window_view(picture, (side, side))
         rows = windows.reshape(-1, side**2)
         means = rows.mean(axis=1, keepdims=True)
@@ -72,7 +75,7 @@ def denoise(noisy, model, steps=(1, 4, 8, 16, 32)):
             score = score - 0.5 * (turned**2) @ (1.0 / (values + variance))
             better = score > best
             best[better] = score[better]
-            turned = turned[better] * (values / (values + variance))  # the Wiener filter
+            turned = turned[better] * (values / (values + variance))  # This is the Wiener filter.
             clean[better] = turned @ vectors.T
         patches = (clean @ basis.T + means).reshape(*windows.shape)
         total, count = np.zeros_like(picture), np.zeros_like(picture)
@@ -81,19 +84,19 @@ def denoise(noisy, model, steps=(1, 4, 8, 16, 32)):
                 there = slice(i, i + windows.shape[0]), slice(j, j + windows.shape[1])
                 total[there] += patches[:, :, i, j]
                 count[there] += 1.0
-        # the noisy picture counts as one more observation, of the noise's variance
+        # The noisy picture is one more observation, with the variance of the noise.
         picture = (noisy + step * total / side**2) / (1.0 + step * count / side**2)
     return picture
 
 
 def psnr(picture, truth):
-    """Peak signal-to-noise ratio in dB."""
+    """Return the peak signal-to-noise ratio in dB."""
     return -10.0 * np.log10(np.mean((np.clip(picture, 0.0, 1.0) - truth) ** 2))
 
 
 # %%
-# A part of another photograph, its noisy version, and what the mixture and, beside it, a single
-# Gaussian make of it.
+# The pictures show a part of another photograph, its noisy version, and the denoised versions by
+# the mixture and by a single Gaussian. A title has the signal-to-noise ratio; higher is better.
 
 truth = grey("flower.jpg")[150:310, 200:380]
 noisy = truth + rng.normal(scale=sigma, size=truth.shape)
@@ -108,7 +111,9 @@ for panel, (name, picture) in zip(panels.ravel(), pictures.items(), strict=True)
     print(title)
 
 # %%
-# Draws from some components: flat patches, edges of all orientations, texture.
+# The mixture removes more noise than the single Gaussian, because its components describe different
+# kinds of patches. Each column of the last picture has four draws from a component, with its weight
+# above: some components are flat patches, others are edges of one orientation or texture.
 
 order = np.argsort(-ours.weights_)[np.linspace(0, ours.n_components_ - 1, 10).astype(int)]
 fig, panels = plt.subplots(4, 10, figsize=(9, 4), layout="constrained")

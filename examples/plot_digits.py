@@ -1,11 +1,12 @@
 """
-How many kinds of handwritten digits?
-=====================================
+How many ways are there to write ten digits?
+============================================
 
-Ten digits, but more ways to write them. A Dirichlet process mixture of Gaussians starts with one
-component on scikit-learn's 8 x 8 digits, projected by PCA, and stops when no birth raises the
-evidence lower bound any more. Nobody told it that there are ten classes; each component is aligned
-to the class that most of its digits have.
+There are more than ten, because people write some digits in several ways. A Dirichlet process
+mixture of Gaussians finds them in scikit-learn's 8 x 8 digits, projected by PCA. The fit starts
+from one component, and stops when no birth raises the evidence lower bound any more. The classes
+are not given to the fit. To compare the result with them, each component is assigned to the class
+of most of its digits.
 """
 
 import matplotlib.pyplot as plt
@@ -30,15 +31,20 @@ print(f"alignment accuracy {accuracy:.3f}, adjusted Rand index "
       f"{adjusted_rand_score(digits.target, labels):.3f}")  # fmt: skip
 
 # %%
-# The means, back in the space of images, largest component first: above, the class that a component
-# is aligned to and its weight.
+# There are 41 components. The accuracy is the share of digits whose component belongs to their
+# class, .96. The adjusted Rand index is only .48, because a class has about four components.
+#
+# **What do the components look like?** The pictures show the means as images, the largest component
+# first. A title has the class of the component and its weight.
 
 means = pca.inverse_transform(mixture.means_).reshape(-1, 8, 8)
 titles = [f"{classes.get(k, '-')}: {weight:.3f}" for k, weight in enumerate(mixture.weights_)]
 ComponentsDisplay(means).plot(titles=titles, image_kw={"cmap": "gray_r"})
 
 # %%
-# Where classes and components meet, and how the bound and the number of components grew.
+# **Which digits are confused, and how did the fit get there?** The table on the left has the number
+# of images of each digit in each component. The other pictures show how the bound and the number of
+# components rose during the fit.
 
 table = np.zeros((10, len(means)))
 np.add.at(table, (digits.target, labels), 1)

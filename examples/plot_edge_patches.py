@@ -1,14 +1,14 @@
 """
-Escaping local optima with births and merges
-============================================
+Do births and merges escape local optima?
+=========================================
 
-Image patches from a mixture of eight zero-mean Gaussians, each with the covariance of an edge of
-one orientation (section 4.1 and figure 2 of *Memoized Online Variational Inference for Dirichlet
-Process Mixture Models*, Hughes and Sudderth 2013). Inference with births and merges starts with one
-component and ends with eight. Inference with 25 components throughout ends in a local optimum,
-whether it works on all data at once, on remembered batches, or with stochastic steps of any of
-three schedules. Merges that the current batch alone decides ruin the fit: a batch of a thousand
-patches does not say that it takes eight covariances.
+They do. The image patches come from a mixture of eight zero-mean Gaussians, each with the
+covariance of an edge of one orientation, as in section 4.1 and figure 2 of *Memoized Online
+Variational Inference for Dirichlet Process Mixture Models* (Hughes and Sudderth 2013). Inference
+with births and merges starts with one component and ends with eight. Inference with a fixed number
+of 25 components ends in a local optimum, whether it uses all data at once, memoized batches, or
+stochastic steps with any of three schedules. Merges that consider only the current batch spoil the
+fit, because a single batch of a thousand patches does not show that there are eight covariances.
 """
 
 from dataclasses import replace
@@ -26,20 +26,20 @@ from skvt.plotting import ComponentsDisplay, ELBODisplay
 patches = make_edge_patches(20_000, noise=0.5, random_state=0)
 
 # %%
-# The merges of the paper's comparison: after each batch, the pair whose merge raises the bound *of
-# this batch* most becomes one. All else is memoized inference. The first pass, in which not all
-# batches have been seen, is left alone.
+# The paper compares with greedy merges: after each batch, the pair whose merge raises the bound *of
+# this batch* most is merged. The rest is memoized inference. There are no merges in the first pass,
+# because the statistics of some batches are not yet known.
 
 
 class GreedyMerge(Merge):
-    """Merge what one batch alone cannot tell apart."""
+    """Merge components that a single batch does not tell apart."""
 
     def begin(self, model, state, tools):
-        """Remember the state, and whether this is the first pass."""
+        """Store the state, and whether this is the first pass."""
         self.state, self.waits = state, state.initial is not None
 
     def observe(self, model, batch, key, global_params, result, tools):
-        """Judge by the memo of one batch where ``Merge`` takes the sum of all."""
+        """Merge by the statistics of one batch, where ``Merge`` uses those of all batches."""
         memo = self.state.memos[key]
         counts = memo.stats.arrays[0]
         if self.waits or counts.size == 1:
@@ -54,12 +54,12 @@ class GreedyMerge(Merge):
             self.state.resum()
 
     def finish(self, model, state, tools):
-        """Nothing is left to do at the end of a pass."""
+        """Return no moves, because all merges were made during the pass."""
         return []
 
 
 class GreedyMergeDPGMM(MemoizedDPGMM):
-    """Memoized inference with greedy merges, the others' opponent."""
+    """Memoized inference with greedy merges, for comparison."""
 
     def _plan(self, model, X, weights, *, stream=False):
         plan = super()._plan(model, X, weights, stream=stream)
@@ -67,14 +67,14 @@ class GreedyMergeDPGMM(MemoizedDPGMM):
 
 
 # %%
-# Nine fits. Traces are the exact bound of all patches after each pass, in nats per patch.
+# Seven fits are compared by the exact bound of all patches after each pass, in nats per patch.
 
 common = dict(mean_type="zero", batch_size=1_000, max_iter=20, tol=0.0, n_jobs=2)
 fixed = dict(n_components=25, moves=(), **common)
 
 
 def stochastic(decay, offset):
-    """Stochastic inference with steps ``(offset + t) ** -decay``."""
+    """Return an estimator with stochastic steps ``(offset + t) ** -decay``."""
     steps = dict(learning_decay=decay, learning_offset=offset)
     return MemoizedDPGMM(learning_method="online", evaluate_every=1, **steps, **fixed)
 
@@ -95,11 +95,11 @@ for name, model in models.items():
     )
 
 # %%
-# The bound counts every constant, so that fits of different K compare. Births make it fall for a
-# pass now and then, until what was born has found its rows or is gone again. Which of the
-# stochastic schedules is good depends on the data; memoized inference has none to choose. Greedy
-# merges leave the bound of all data unknown until each batch has been seen again: these passes have
-# no dot.
+# Births and merges find eight components and have the highest bound. The bound includes all
+# constants, so that fits with different K can be compared. After births the bound may fall for a
+# pass, until the new components have their rows or are removed. Which of the stochastic schedules
+# is good depends on the data; memoized inference has no schedule to choose. After greedy merges the
+# bound of all data is unknown until each batch was used again, so these passes have no dot.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), num="bounds", layout="constrained")
 for name, model in models.items():
@@ -114,8 +114,8 @@ right.axhline(8, color="gray", linestyle=":")
 fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize="small")
 
 # %%
-# The covariances of the eight true components, a patch of each, and what was found: the component
-# that resembles each true one most, with its weight, one row for each method.
+# Which covariances were found? The first two lines have a patch of each true component and its
+# covariance. Each other line has, for one method, the matching components with their weights.
 
 side = 5
 shown = ["births and merges, from K = 1", "memoized, K = 25", "stochastic b (0.5, 100), K = 25",

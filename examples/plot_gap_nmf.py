@@ -1,12 +1,12 @@
 """
-How many sounds are in a spectrogram
-====================================
+How many sounds does a spectrogram contain?
+===========================================
 
-``StructuredGaPNMF`` factorises a spectrogram into at most ``n_components`` spectra and lets those
-go that it does not need. Mean-field inference of the same model stops early with too few, mixed
-spectra; structured inference finds most of the true ones (figure 5 of *Structured Stochastic
-Variational Inference*, Hoffman and Blei 2015, in small). scikit-learn's ``NMF`` is given the right
-rank.
+``StructuredGaPNMF`` factorises a spectrogram into at most ``n_components`` spectra and removes
+those that the data do not need. Structured inference finds most of the true spectra; mean-field
+inference of the same model stops with too few spectra, which are mixtures of true ones. This is a
+small version of figure 5 of *Structured Stochastic Variational Inference* (Hoffman and Blei 2015).
+scikit-learn's ``NMF`` is given the true number.
 """
 
 import matplotlib.pyplot as plt
@@ -18,7 +18,9 @@ from skvt.datasets import make_spectrogram
 from skvt.metrics import match_components
 
 # %%
-# Each frame, a row, is a mixture of 50 speech-like sounds, few of which are loud at a time.
+# The rows are frames. Each is a sum of 50 speech-like sounds, of which only a few are loud at a
+# time. For each method, the output has the number of components, and of true sounds whose spectrum
+# correlates with a found one by more than .9.
 
 X, truth, _ = make_spectrogram(800, n_components=50, random_state=0)
 X = X.astype(np.float32)
@@ -45,7 +47,12 @@ axes.set(xlabel="true spectra, sorted", ylabel="correlation with its partner", y
 axes.legend()
 
 # %%
-# Three true spectra and their partners.
+# Structured inference (SSVI-A) finds 37 of the 50 sounds, mean-field inference 22. ``NMF`` finds
+# only 6, although it is given their number.
+#
+# The picture shows the correlation of each true spectrum with the component that matches it. The
+# next picture has three true spectra (grey) and the matching components (blue): the best match,
+# the 21st and the 41st.
 
 fig, axes = plt.subplots(figsize=(6, 4), num="sounds", layout="constrained")
 partner, correlation = match_components(truth, models["SSVI-A"].components_)

@@ -1,11 +1,11 @@
 """
-Choosing a temperature schedule by grid search
-==============================================
+How do you choose a temperature schedule by grid search?
+========================================================
 
-A temperature policy is an object with parameters, so that scikit-learn's model selection reaches
-into it: search over policies, or over ``temperature__initial_temperature``. ``score`` is held-out
-log predictive probability per word, which is what a grid search should maximise (and which, unlike
-scikit-learn's perplexity, does not prefer fewer topics).
+Search over the parameters of the schedule, such as ``temperature__initial_temperature``, as over
+any parameter of scikit-learn, because a schedule is an object with parameters. A search maximizes
+``score``, the log probability of held-out words. Unlike scikit-learn's perplexity, this score does
+not prefer fewer topics.
 """
 
 import matplotlib.pyplot as plt
@@ -27,9 +27,9 @@ corpus = make_topic_corpus(
 )
 
 # %%
-# Initial temperature and replication of the annealing schedule. A temperature and a replication of
-# 1 together are plain variational inference. Split-merge moves, which would find much of what heat
-# finds, are left out here.
+# The search is over the initial temperature and the replication of an annealing schedule. If both
+# are 1, inference is plain variational inference. Split-merge moves are left out here, because they
+# find many of the same improvements as a high temperature, which would hide its effect.
 
 search = GridSearchCV(
     TemperedLDA(
@@ -44,7 +44,9 @@ search = GridSearchCV(
 print(search.best_params_)
 
 # %%
-# Mean and spread over the folds.
+# The printed values are those with the best mean score of the three folds. The picture shows this
+# mean, with its standard error, for each initial temperature. Compare the differences with the
+# standard errors before you prefer a schedule.
 
 results = search.cv_results_
 fig, axes = plt.subplots(figsize=(7, 4), num="scores", layout="constrained")

@@ -1,12 +1,14 @@
 """
-How much the prior of the topics matters
-========================================
+How much does the prior of the topics matter?
+=============================================
 
-Held-out score of four ways to fit the same topic model, over the prior eta of the topics (figure 2
-of *Structured Stochastic Variational Inference*, Hoffman and Blei 2015, in small: docstrings
-instead of Wikipedia). Mean-field inference solves each document under averaged topics, Gibbs
-sampling with mean-field topics likewise; SSVI-A and SSVI solve it under topics drawn from their
-posterior. All take the paper's steps, ``rho = t ** -0.75``, no temperature and no moves.
+It matters much for mean-field inference, and little for structured inference. The example compares
+the held-out scores of four ways to fit the same topic model, for four values of the prior eta of
+the topics. It is a small version of figure 2 of *Structured Stochastic Variational Inference*
+(Hoffman and Blei 2015), with docstrings instead of Wikipedia. Mean-field inference, and Gibbs
+sampling with mean-field topics, update each document under averaged topics. SSVI-A and SSVI update
+it under topics that are drawn from their posterior. All have the step sizes of the paper,
+``rho = t ** -0.75``, no temperature and no moves.
 """
 
 import matplotlib.pyplot as plt
@@ -25,9 +27,9 @@ X = vectorizer.fit_transform(load_docstrings().data[::2])
 train, test = train_test_split(X, test_size=300, random_state=0)
 
 # %%
-# The correction that distinguishes SSVI from SSVI-A is too noisy for first steps as large as
-# these: from a random start and at a small eta topics collapse. So SSVI continues here from half
-# the passes of SSVI-A; the others make all passes in one ``fit``.
+# SSVI differs from SSVI-A by a correction. It is too noisy for the first steps, which are large:
+# from a random start, and with a small eta, all topics become the same. So here SSVI starts from
+# the result of SSVI-A after half of the passes; the other methods make all passes in one ``fit``.
 
 alpha, n_passes = 0.1, 8
 common = dict(
@@ -43,7 +45,7 @@ common = dict(
 
 
 def ssvi(**params):
-    """SSVI from the topics of SSVI-A."""
+    """Return an estimator that continues by SSVI from the topics of SSVI-A."""
     params["max_iter"] //= 2
     model = StructuredLDA(global_step="ssvi-a", warm_start=True, **params).fit(train)
     return model.set_params(global_step="ssvi")
@@ -66,8 +68,9 @@ for name, method in methods.items():
             )
 
 # %%
-# The mean over two starts; higher is better. Under averaged topics only a large eta does well.
-# Under drawn topics all from 0.1 to 1 do, and the best is better than that of averaged topics.
+# Each line has the mean score of two starts for each eta, where higher is better, and the range of
+# these means. With averaged topics, only a large eta predicts well. With drawn topics, all values
+# from 0.1 to 1 do, and the best score is higher than that with averaged topics.
 
 fig, axes = plt.subplots(figsize=(6, 4), num="priors", layout="constrained")
 for name, score in scores.items():

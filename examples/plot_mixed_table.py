@@ -1,12 +1,14 @@
 """
-Tutorial: a table with categories and holes
-===========================================
+Tutorial: which groups does a table with missing values have?
+=============================================================
 
 .. index:: ! categories holes, ! imputation
 
-From a CSV file with numbers, categories, flags and holes to clusters of its rows, what makes each
-of them, and the holes filled. The file is made from scikit-learn's wine data: colour intensity is a
-category, high proline a flag, and a fifth of all values is taken out.
+Which groups do the rows of a CSV file form, what sets each group apart, and what should be in the
+place of the missing values? :class:`~skvt.MemoizedDPMixture` answers all three questions for a
+table with numbers, categories and yes/no columns. The file of this tutorial is made from
+scikit-learn's wine data: the colour intensity is turned into a category and high proline into a
+yes/no column, and a fifth of all values is removed.
 """
 
 import tempfile
@@ -35,16 +37,16 @@ file = Path(tempfile.mkdtemp()) / "wine.csv"
 table.mask(holes).to_csv(file, index=False)
 
 # %%
-# Such files are read as they are. Only flags with holes need to be told: pandas takes them for
-# objects.
+# **Read the file.** Only a yes/no column with missing values needs a ``dtype``, because pandas
+# would read it as objects. Missing values stay as they are.
 
 table = pd.read_csv(file, dtype={"high_proline": "boolean"})
 print(table.head())
 
 # %%
-# Each column gets a likelihood by its type: numbers are Gaussian, strings and categories
-# categorical, booleans Bernoulli. (A list of ``components`` says what types do not: that numbers
-# are counts, or correlated.) How many clusters there are is found.
+# **Fit.** Each column has a likelihood that suits its type: numbers are Gaussian, strings and
+# categories are categorical, and booleans are Bernoulli. If numbers are counts, for example, pass a
+# list of ``components`` that says so. The fit estimates the number of components.
 
 mixture = MemoizedDPMixture(random_state=0)
 labels = mixture.fit_predict(table)
@@ -52,23 +54,31 @@ print(f"{mixture.n_components_} components, bound {mixture.elbo_:,.1f} nats, adj
       f"with the three cultivars {adjusted_rand_score(wine.target, labels):.2f}")  # fmt: skip
 
 # %%
-# What makes a component? Cells say what it is in each column. The darker a cell, the more the
-# column sets the component apart from all other rows; red values are higher than in all rows, and
-# blue values are lower.
+# The wines come from three cultivars, which were not given to the fit. The components agree well
+# with them: the adjusted Rand index is .83, and 1 would be perfect. Why are there five components?
+# The picture below shows that three of them have about a third of the rows each; these are the
+# cultivars. The other two have few wines, with unusual values.
+#
+# **What sets a component apart?** A cell has the mean of the column in the component, or the most
+# probable category with its probability. The darker a cell, the more the column sets the component
+# apart from all other rows; red values are higher than in all rows, and blue values are lower.
 
 ProfilesDisplay.from_estimator(mixture).figure_.set_label("profiles")
 plt.show()
 
 # %%
-# The same as a table, with credible intervals: what tells the first component from the rest.
+# The same values are available as a table with credible intervals. Its first rows below are the
+# parameters that set the first component apart most; ``low`` and ``high`` are the ends of a 90 %
+# interval.
 
 description = mixture.describe(level=0.9)
 first = description[description["component"] == 0]
 print(first.sort_values("relevance", ascending=False, kind="stable").head(6).to_string(index=False))
 
 # %%
-# Holes are filled by the posterior predictive mean, or the most probable value, given the rest of
-# the row.
+# **What are the missing values?** ``impute`` fills in the mean of a number, or the most probable
+# category, given the rest of the row. Here the true values are known, so that the errors can be
+# measured.
 
 filled = mixture.impute(table)
 numbers = complete.select_dtypes("float").columns
@@ -83,8 +93,13 @@ right = (filled["color_intensity"] == complete["color_intensity"])[missing].mean
 print(f"colours right: {right:.0%} of {missing.sum()}")
 
 # %%
-# One column from the others, with its probability: also in rows whose colour is
-# known. Each box is of the rows that have the colour.
+# A typical error is .75 standard deviations of the column, compared with 1.03 for the column mean,
+# because the other columns of a row tell which values are likely. Of the missing colours, 54 % are
+# right, where chance would give a quarter.
+#
+# **How certain is a category?** ``predict_column_proba`` gives the probability of each colour from
+# the other columns, also in rows whose colour is known. Each box shows the rows that have this
+# colour, and the probability of this colour.
 
 probability, colours = mixture.predict_column_proba(table, "color_intensity")
 fig, ax = plt.subplots(figsize=(5.0, 3.2), layout="constrained")
@@ -94,3 +109,7 @@ for place, colour in enumerate(colours):
 ax.set(xticks=range(len(colours)), xticklabels=colours, ylim=(0.0, 1.0),
        xlabel="colour", ylabel="its probability")  # fmt: skip
 plt.show()
+
+# %%
+# Pale wines are recognized best: most of them have a probability above .6. Light wines are not
+# recognized, because no large component has mainly light wines.

@@ -1,10 +1,11 @@
 """
-A new topic in a stream
-=======================
+Does a stream have a new topic?
+===============================
 
-Documents come by the month. From the seventh month on, some of them have a topic that there was not
-before. ``MemoizedHDP`` finds it in the month in which it appears, and leaves the old topics where
-they are: ``topic_ids_`` say which is which. Nobody said how many topics there are.
+Documents arrive each month, and from the seventh month on some of them have a new topic.
+``MemoizedHDP`` finds this topic in the month in which it appears, and hardly changes the old
+topics. ``topic_ids_`` identifies each topic over the months. The number of topics is not given to
+the model.
 """
 
 import matplotlib.pyplot as plt
@@ -21,7 +22,7 @@ months = [before[start : start + 300] for start in range(0, 1800, 300)]
 months += [after[start : start + 300] for start in range(0, 1200, 300)]
 
 # %%
-# Each month is a batch of its own. What is remembered of it are statistics, not documents.
+# Each month is a batch. The model stores statistics of a batch, not its documents.
 
 hdp = MemoizedHDP(random_state=0)
 shares, topics = [], []
@@ -35,18 +36,20 @@ for number, month in enumerate(months):
     topics.append(dict(zip(ids, probabilities, strict=True)))
 
 # %%
-# The share of each topic in the tokens of a month. The last to be born was born in the seventh, and
-# its words are those of the topic that was new.
+# Is the latest topic the new one? It first appears in the seventh month. The printed distances are
+# total variations between word distributions, from 0 to 1. The latest topic is near the true new
+# topic, and the old topics have changed little. The picture shows the share of each topic in the
+# words of a month.
 
 newest = max(shares[-1])
 assert newest not in shares[5] and newest in shares[6]
 distance = 0.5 * np.abs(topics[-1][newest] - truth[12]).sum()
 moved = max(0.5 * np.abs(topics[-1][k] - topics[5][k]).sum() for k in topics[5])
-print(f"from the truth, the new topic: {distance:.2f}; an old topic moved by at most {moved:.2f}")
+print(f"distance from the true new topic: {distance:.2f}; of old topics, at most: {moved:.2f}")
 
 fig, axes = plt.subplots(figsize=(7, 4), num="stream", layout="constrained")
 for k in sorted(shares[-1]):
-    style = dict(color="C3", lw=2.5, label="born in month 7") if k == newest else dict(color="0.7")
+    style = dict(color="C3", lw=2.5, label="found in month 7") if k == newest else dict(color="0.7")
     axes.plot(range(1, 11), [month.get(k, np.nan) for month in shares], **style)
 axes.axvline(6.5, color="0.5", ls=":")
 axes.set(xlabel="month", ylabel="share of the tokens", ylim=(0, None))

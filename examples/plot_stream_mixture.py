@@ -1,12 +1,13 @@
 """
-A mixture that grows with its stream
-====================================
+How does a mixture find new clusters in a stream?
+=================================================
 
-``MemoizedDPGMM.partial_fit`` takes rows batch by batch. It remembers the statistics of each batch,
-not its rows, so that the evidence lower bound of all that was seen stays exact, and births, which
-are tried within each batch, are kept only where it rises. Here new clusters turn up in the course
-of the stream. Then the same batches, read from a file, are passed through several times with
-``batch_id``: out of core, but the same inference as ``fit``.
+``MemoizedDPGMM.partial_fit`` takes rows batch by batch, and tries births in each batch. It stores
+the statistics of each batch, not its rows, so that the evidence lower bound of all previous rows
+stays exact. A birth is kept only if it raises this bound. In the first part of the example, new
+clusters appear during the stream. In the second part, the same batches are read from files in
+several passes, with ``batch_id``. This is the same inference as ``fit``, with a single batch in
+memory.
 """
 
 import tempfile
@@ -28,7 +29,7 @@ n_clusters = np.minimum(10, 2 + np.arange(n_batches) // 3)
 
 
 def draw(n_shown):
-    """A batch of rows from the clusters shown so far, and their clusters."""
+    """Return a batch of rows from the first ``n_shown`` clusters."""
     labels = rng.integers(n_shown, size=batch_size)
     noise = np.einsum("nd,nde->ne", rng.normal(size=(batch_size, 2)), factors[labels])
     return centres[labels] + noise
@@ -37,9 +38,9 @@ def draw(n_shown):
 batches = [draw(n_shown) for n_shown in n_clusters]
 
 # %%
-# One pass over the stream. ``score`` is the log predictive density of the next batch, before it
-# has been learned: it falls where a new cluster turns up, but not without limit, since the
-# predictive density has room for a component not yet seen.
+# **One pass over the stream.** ``score`` is the log predictive density of each batch before the
+# model learns from it. The score falls if a new cluster appears, but only so far, because the
+# predictive density includes a component without rows.
 
 stream = MemoizedDPGMM(covariance_prior=np.eye(2), mean_precision_prior=0.01, random_state=0)
 found, scores = [], []
@@ -58,8 +59,11 @@ right.plot(range(2, n_batches + 1), scores, ".-")
 right.set(xlabel="batch", ylabel="nats per row before it is learned")
 
 # %%
-# Several passes over batches on disk. A ``batch_id`` says that a batch takes the place of its
-# former self, so that nothing is counted twice. Only one batch is in memory.
+# The left picture compares the number of clusters in the data with the number of components, and
+# the right one has the scores.
+#
+# **Several passes over files.** A batch with a known ``batch_id`` replaces its earlier statistics,
+# so that no row is counted twice.
 
 with tempfile.TemporaryDirectory() as folder:
     for number, X in enumerate(batches):
@@ -78,8 +82,11 @@ whole.fit(everything)
 print(f"fit of all rows: {whole.n_components_} components, score {whole.score(everything):.4f}")
 
 # %%
-# The components after the passes: two standard deviations, over some rows. A broad one with hardly
-# any rows may be left over: deletes, by which ``fit`` is rid of it, need the rows of all batches.
+# The score after the passes is near that of a fit of all rows.
+#
+# The picture shows the components after the passes, as ellipses of two standard deviations. A broad
+# component with hardly any rows may remain, because delete moves, by which ``fit`` would remove it,
+# need the rows of all batches.
 
 fig, axes = plt.subplots(figsize=(5, 5), layout="constrained")
 shown = everything[rng.choice(len(everything), 2_000, replace=False)]

@@ -1,12 +1,13 @@
 """
-Topics from a stream
-====================
+How do you fit topics to a stream?
+==================================
 
-``partial_fit`` takes documents as they come; no earlier ``fit``, no corpus in memory. The stream
-starts hot and is at T = 1 after 64 minibatches, so that the topics of its first documents do not
-bind those that follow: that costs score at first and gains it in the end. Held-out log predictive
-probability per word is measured on the way, beside the same stream at T = 1 throughout and beside
-scikit-learn's.
+Pass documents to ``partial_fit`` as they arrive. No call of ``fit`` is needed, and the corpus need
+not be in memory. ``TemperedLDA`` starts at a high temperature, which falls to T = 1 over the first
+64 minibatches, so that the first documents do not determine the topics of all later ones. This
+lowers the score at first and raises it at the end. The example measures the log probability of
+held-out words during the stream, for this model, for the same model with T = 1 from the start, and
+for scikit-learn's.
 """
 
 import matplotlib.pyplot as plt
@@ -50,7 +51,8 @@ for start in range(0, truth.X.shape[0], 500):
         )
 
 # %%
-# The score that the true topics reach is what is there to be found.
+# The dotted line is the score of the true topics, which is the best possible one. A label has the
+# final score of a model.
 
 best = document_completion_score(
     truth.topics * 1e6 + 1e-2, test.X, doc_topic_prior=np.full(20, 1 / 20)

@@ -2,11 +2,11 @@
 Structured inference leads mean-field inference to better optima
 ================================================================
 
-Is a mean-field posterior a poor approximation, or is a good one only hard to find? Fit topics by
-three methods, then continue from each, and from a random start, with mean-field batch inference
-(figure 3 of *Structured Stochastic Variational Inference*, Hoffman and Blei 2015, in small). All
-end in optima of one bound, and the highest are those that structured inference led to: much of what
-mean-field inference lacks is the start.
+Is a mean-field posterior a poor approximation, or is a good one only hard to find? Much of the loss
+is due to the start, so a good one is hard to find. The example fits topics by several methods, and
+then continues from each result, and from a random start, by mean-field batch inference, as in
+figure 3 of *Structured Stochastic Variational Inference* (Hoffman and Blei 2015), in small. All
+fits end in optima of the same bound, and starts by structured inference lead to the highest ones.
 """
 
 import matplotlib.pyplot as plt
@@ -21,9 +21,10 @@ X = make_topic_corpus(2_000, **size, **priors, random_state=0).X
 n_tokens = X.sum()
 
 # %%
-# A fitted estimator can continue with other steps: ``set_params`` changes them, ``warm_start``
-# keeps the topics. Mean-field local steps under mean-field topics, all documents at once and steps
-# of size 1 (``learning_decay=0``), are coordinate ascent of the mean-field bound.
+# How does a fitted estimator continue by another method? ``set_params`` changes the method, and
+# with ``warm_start`` the next ``fit`` starts from the topics. Mean-field steps for documents and
+# topics, with all documents in one batch and a step size of 1 (``learning_decay=0``), are
+# coordinate ascent of the mean-field bound.
 
 first = {
     "random start": None,
@@ -61,13 +62,13 @@ for name, steps in first.items():
         if steps is not None:
             model.set_params(**steps).fit(X)
         model.set_params(**mean_field).fit(X)
-        # the history holds the passes before the change of steps, too
+        # The history includes the passes before the change of the method.
         bounds[name].append(np.array(model.history_["elbo"])[-25:][4::5] / n_tokens)
 
 # %%
-# The exact mean-field bound of the training data in the course of batch inference, and where it
-# ends: three starts each. Stochastic mean-field inference leads into a poor optimum that batch
-# passes do not leave.
+# The left picture shows the exact mean-field bound of the training data during batch inference,
+# with three starts for each method, and the right one shows its final values. Stochastic mean-field
+# inference leads to a poor optimum, which batch passes do not escape.
 
 passes = 5 * np.arange(1, 6)
 fig, (left, right) = plt.subplots(

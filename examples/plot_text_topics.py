@@ -1,10 +1,11 @@
 """
-From texts to topics that last
-==============================
+Which topics of texts can be reproduced?
+========================================
 
-The whole way on real texts, the docstrings of NumPy, SciPy and scikit-learn: a pipeline from
-strings to topics that stops by itself, their words, how far other starts agree, the mean of several
-starts, names for topics, and new texts as they come.
+Fits from other random starts find partly different topics. This example fits a model to real texts,
+the docstrings of NumPy, SciPy and scikit-learn, measures how far several fits agree, and averages
+them. It also names the topics, compares their shares between groups of texts, and updates the model
+with new texts.
 """
 
 import matplotlib.pyplot as plt
@@ -24,8 +25,9 @@ order = np.random.default_rng(0).permutation(len(texts))
 known, later = texts[order[:-400]], texts[order[-400:]]
 
 # %%
-# A pipeline from strings. The bound is evaluated after every second pass, and the fit stops when it
-# gains less than a thousandth of a nat per word: after how many passes, nobody has to say.
+# **Fit a pipeline to the texts.** The fit evaluates its bound after every second pass, and stops if
+# the bound has gained less than a thousandth of a nat per word. You do not have to choose the
+# number of passes.
 
 words = dict(stop_words=sorted(DOCSTRING_STOP_WORDS), min_df=5, max_df=0.3)
 pipeline = make_pipeline(
@@ -39,19 +41,25 @@ for number, topic in enumerate(top_words(pipeline, 7)):
     print(number, *topic)
 
 # %%
-# Would another start find the same? Four fits, the share of words on which each topic agrees with
-# its partners in the other fits, and the mean of the four.
+# The fit stopped after 24 of at most 500 passes. Each line has the most probable words of a topic.
+#
+# **Would another start find the same topics?** Fit four times. ``topic_stability`` matches the
+# topics of the fits and measures the probability mass that the words of matched topics share, from
+# 0 to 1. ``consensus`` averages the four fits.
 
 X = pipeline[0].transform(known)
 fits = [clone(pipeline[-1]).set_params(random_state=seed).fit(X) for seed in range(4)]
 topics = consensus(fits, X)
 agreement = topic_stability([topics, *fits], average=None)[0]
 print(f"stability of single fits: {topic_stability(fits):.2f}")
-print(f"of their mean with each of them: {agreement.mean():.2f}")
+print(f"agreement of their mean with each fit: {agreement.mean():.2f}")
 
 # %%
-# The six topics on which the fits agree most, named by their first two words. (``TopicsDisplay``
-# takes pipelines, too.)
+# Two fits agree on half of the mass, so that a topic of a single fit should not be reported
+# as if any fit would find it. The mean of the fits is nearer to each of them (.64).
+#
+# **Which topics can be reproduced?** The picture has the six topics on which the fits agree most.
+# Their titles are their first two words and their agreement with the fits.
 
 names = pipeline[0].get_feature_names_out()
 labels = ["/".join(topic[:2]) for topic in topics.top_words(7, names)]
@@ -64,9 +72,10 @@ for panel, k in zip(display.axes_, best, strict=True):
     panel.set_title(f"{labels[k]}\n{agreement[k]:.2f}", fontsize="small", loc="left")
 
 # %%
-# As a table: words by relevance tell topics apart; ``topic_labels_`` are names that go
-# with the model, into the names of its columns and into files, too. A text without any of the words
-# is named by a warning. And the shares of topics in each of the three libraries, with intervals.
+# **Which topics does each library have?** Names that you assign to ``topic_labels_`` are part of
+# the model: they are used in tables, in the names of output columns, and in files. ``topic_table``
+# shows the words by relevance, because relevant words tell topics apart better than probable ones.
+# The picture shows the shares of six topics in each library, with intervals.
 
 topics.topic_labels_ = [f"{label} ({k})" for k, label in enumerate(labels)]
 table = topic_table(topics, X, names, known, n_words=6, n_rows=1)
@@ -84,20 +93,29 @@ axes.set_xlabel("share of the words")
 axes.legend()
 
 # %%
-# Coherence judges each topic by the documents: do its first words occur together? Numbers are those
-# of the table.
+# The topic about estimators occurs almost only in scikit-learn, and the one about Bessel functions
+# mainly in SciPy: their intervals are far from those of the other libraries.
+#
+# **Are the topics coherent?** Coherence measures whether the first words of a topic occur in the
+# same documents. The picture compares it with the agreement of the fits; the numbers are those of
+# the topics in the table.
 
 coherence = topic_coherence(topics.components_, X)
 fig, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
 axes.scatter(agreement, coherence, color="C0")
-sides = [("right", -4), ("left", 4)] * 6  # in turn, so that numbers do not meet
+sides = [("right", -4), ("left", 4)] * 6  # Sides alternate so that numbers do not overlap.
 for (side, x), k in zip(sides, np.argsort(coherence), strict=True):
     place = dict(xytext=(x, 2), textcoords="offset points", ha=side)
     axes.annotate(str(k), (agreement[k], coherence[k]), **place)
 axes.set(xlabel="agreement with other fits", ylabel="coherence (NPMI)")
 
 # %%
-# Texts that come later, a hundred at a time. Each is predicted before the topics learn from it.
+# A topic on the upper right is coherent and can be reproduced. The two measures answer different
+# questions: a coherent topic on the left was found by few of the fits.
+#
+# **What if more texts arrive?** Here they arrive in hundreds. The topics predict each hundred
+# first, and are then updated by ``partial_fit``. The last lines show the main topic of three new
+# texts.
 
 for start in range(0, 400, 100):
     new = pipeline[0].transform(later[start : start + 100])
@@ -107,3 +125,7 @@ newest = topics.transform(pipeline[0].transform(later[-3:]))
 for text, shares in zip(later[-3:], newest, strict=True):
     print(f"{labels[shares.argmax()]} ({shares.max():.0%}): {text.strip()[:60]!r}")
 plt.show()
+
+# %%
+# The score rises from -6.06 to about -5.9 nats per word, partly because the topics learn from the
+# new texts, and partly because one hundred of texts is easier than another.

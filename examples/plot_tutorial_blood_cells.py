@@ -29,7 +29,7 @@ print(cells)
 # %%
 # **Get the counts.** Mixtures of counts take counts, not logarithms. Your file may have them in
 # ``adata.X`` or ``adata.layers["counts"]``. This one has logarithms of counts that were divided by
-# each cell's total, so that the smallest value of a cell stands for one read, and the counts can be
+# each cell's total, so that the smallest value of a cell is that of one read, and the counts can be
 # recovered. A cell's depth is its total over all genes, in thousands of reads; it is computed
 # before genes are selected.
 
@@ -40,7 +40,7 @@ depth = reads.sum(axis=1).rename("depth") / 1000
 
 # %%
 # **Choose genes.** A fit of all 765 genes takes minutes; the 80 genes that vary most between cells
-# are enough for kinds of cells, and take about twenty seconds.
+# are enough to find the kinds of cells, and take about twenty seconds.
 
 varying = cells.var["dispersions_norm"].nlargest(80).index
 table = reads[varying].join(depth)

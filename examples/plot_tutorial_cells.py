@@ -1,12 +1,13 @@
 """
-Tutorial: cells and genes
-=========================
+Tutorial: which kinds of cells are there, and which genes mark them?
+====================================================================
 
 .. index:: ! scanpy, ! single cells, ! genes
 
-From the counts of a single-cell experiment, cells x genes, to clusters of cells, the genes that
-mark them, and programs of genes that are active together. The counts are made up: six kinds of
-cells.
+A table has the counts of genes in cells. :class:`~skvt.MemoizedDPMixture` finds the kinds of cells
+and the genes that mark each kind, and :class:`~skvt.MemoizedHDP` finds programs of genes that are
+active together. The counts of this tutorial are drawn for six kinds of cells, so that the answers
+can be checked.
 """
 
 import tempfile
@@ -26,15 +27,16 @@ from skvt.components import NegativeBinomial
 # The files
 # ---------
 #
-# As those of a 10x experiment: a sparse matrix of genes x cells, and the names. (Yours are there
-# already; this makes some.)
+# The files are like those of a 10x experiment: a sparse matrix with a row for each gene and a
+# column for each cell, and the names of the genes. You already have your files; this code makes
+# some for the tutorial.
 
 rng = np.random.default_rng(0)
 n_cells, n_genes, n_kinds = 500, 150, 6
 kind = rng.integers(n_kinds, size=n_cells)
 rates = rng.gamma(0.3, 1.0, size=n_genes) * np.ones((n_kinds, 1))
 for k in range(n_kinds):
-    rates[k, 20 * k : 20 * (k + 1)] += 2.0  # the genes that mark this kind
+    rates[k, 20 * k : 20 * (k + 1)] += 2.0  # These genes mark the kind.
 depths = rng.lognormal(0.0, 0.5, size=(n_cells, 1))
 counts = rng.poisson(depths * rates[kind] * rng.gamma(3.0, 1.0 / 3.0, size=(n_cells, n_genes)))
 folder = Path(tempfile.mkdtemp())
@@ -47,9 +49,9 @@ pd.Series([f"gene {j}" for j in range(n_genes)]).to_csv(
 # Read
 # ----
 #
-# Cells are rows here. With `AnnData <https://anndata.readthedocs.io>`_ these lines are
-# ``X, genes = adata.X, adata.var_names``: estimators take the matrix of counts, not the object, and
-# not its logarithms.
+# Estimators expect a row for each cell, so the matrix is transposed. With an `AnnData
+# <https://anndata.readthedocs.io>`_, write ``X, genes = adata.X, adata.var_names`` instead of these
+# lines. Pass counts, not their logarithms.
 
 X = sparse.csr_array(mmread(folder / "matrix.mtx").T)
 genes = pd.read_csv(folder / "features.tsv", header=None)[0].to_numpy()
@@ -58,9 +60,9 @@ genes = pd.read_csv(folder / "features.tsv", header=None)[0].to_numpy()
 # Clusters of cells, and the genes that mark them
 # -----------------------------------------------
 #
-# Counts of cells spread more than a Poisson's and are in proportion to the depth at which a cell
-# was read: negative binomials with the row's total as exposure. How many clusters there are is
-# found.
+# Which likelihood suits counts of genes? Such counts vary more than Poisson counts, and they are
+# proportional to the depth of a cell, which is its total count. So use negative binomials with the
+# total of the row as the exposure. The fit estimates the number of clusters.
 
 counts = NegativeBinomial(exposure="row_total")
 mixture = MemoizedDPMixture(components=counts, random_state=0).fit(X)
@@ -72,10 +74,16 @@ markers = pd.DataFrame(
 print(markers.T.to_string(header=False))
 
 # %%
+# The six clusters are the six kinds of cells. Each line has the number of a cluster and the genes
+# that set it apart most. Genes 0 to 19 mark the first kind, genes 20 to 39 the second one, and so
+# on, so that all genes of a line should be from the same twenty.
+#
 # Programs of genes
 # -----------------
 #
-# A cell may be several things at once. Topic models take cells for documents and genes for words.
+# Can a cell be of several kinds at once? In a topic model it can: cells are the documents, genes
+# are the words, and a topic is a program of genes that are active together. Each line has a program
+# and its most relevant genes.
 
 hdp = MemoizedHDP(random_state=0).fit(X)
 programs = hdp.transform(X)
@@ -92,7 +100,12 @@ fig.colorbar(image, label="share of a cell's counts")
 plt.show()
 
 # %%
-# Back into the AnnData, where scanpy finds them:
+# Six of the nine programs have the genes of one kind of cell. The first three have genes that are
+# active in all kinds. In the picture, cells are sorted by cluster, with lines between the clusters,
+# and a darker colour is a larger share of the counts of a cell. Each cluster has a program that is
+# active in its cells only.
+#
+# To use the results in scanpy, write them into the AnnData:
 #
 # .. code-block:: python
 #

@@ -48,7 +48,7 @@ ProfilesDisplay.from_estimator(mixture, n_clusters="auto").figure_.set_label("pr
 plt.show()
 
 # %%
-# **How many kinds are there, whatever the sex?** A column that explains the others, without being
+# **How many kinds are there, apart from the sex?** A column that explains the others, without being
 # explained itself, is named in ``given``. Rows whose sex is unknown are left out here. The three
 # large groups are then the species, except for four birds, and one bird is on its own.
 
@@ -65,7 +65,7 @@ print(unusual_rows(mixture, table, n=3).round(1))
 
 # %%
 # **What are the missing values?** Of nine birds the sex was not recorded. The mixture infers it
-# from the measurements, and says how certain it is.
+# from the measurements, with a probability.
 
 unknown = table[table["sex"].isna()]
 chances, sexes = mixture.predict_column_proba(unknown, "sex")

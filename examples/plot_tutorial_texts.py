@@ -1,12 +1,14 @@
 """
-Tutorial: texts in a CSV file
-=============================
+Tutorial: what are the texts in a CSV file about?
+=================================================
 
 .. index:: ! csv, ! texts, ! topics by year
 
-From a file of texts, some of which are missing, to topics with names, texts that stand for them,
-and their shares by year with intervals. The texts are docstrings of NumPy, SciPy and scikit-learn;
-their years are made up, so that scikit-learn's become more frequent.
+What are these texts about, which texts are typical of each topic, and how do the shares of topics
+change over the years? The tutorial leads from a file, in which some texts are missing, to named
+topics and their shares by year, with intervals. The texts are docstrings of NumPy, SciPy and
+scikit-learn. Their years are made up so that texts of scikit-learn become more frequent, which the
+analysis should show.
 """
 
 import tempfile
@@ -25,7 +27,8 @@ from skvt.datasets import DOCSTRING_STOP_WORDS, load_docstrings
 # The file
 # --------
 #
-# One row for each text. (Yours is there already; this makes one.)
+# The file has one row for each text. You already have your file; this code makes one for the
+# tutorial.
 
 corpus = load_docstrings()
 rng = np.random.default_rng(0)
@@ -40,8 +43,9 @@ table.to_csv(folder / "texts.csv", index=False)
 # Read and count
 # --------------
 #
-# Vectorizers refuse missing texts: an empty string stands for them. Words that are in nearly every
-# text, or in hardly any, tell nothing of topics.
+# Vectorizers do not accept missing texts, so replace them with empty strings. Words that occur in
+# nearly all texts, or in very few, say little about topics, and ``min_df`` and ``max_df`` leave
+# them out.
 #
 # If each text is a file in a folder, read the files in the order of their names::
 #
@@ -67,15 +71,19 @@ pipeline.fit(texts)
 # Topics and their names
 # ----------------------
 #
-# A table with the share of each topic, its words and the texts that have most of it. Texts without
-# words belong to no topic, and a warning says which they are; here we drop them beforehand. Read
-# words and texts, then give names: they go with the model, also into files.
+# ``topic_table`` returns the share of each topic, its words, and the texts that have most of it.
+# Texts without any known word belong to no topic, so the code drops them first; otherwise a warning
+# says which they are.
 
 known = pipeline[0].transform(texts).sum(axis=1) > 0
 table, texts = table[known], [text for text, keep in zip(texts, known, strict=True) if keep]
 topics = skvt.topic_table(pipeline, texts, n_words=6, n_rows=2)
 print(topics[["share", "relevant_words"]].to_string(float_format="{:.3f}".format))
-print(f"\nFor topic 0 stands, among others:\n{topics.loc[0, 'texts'][0][:95]!r}")
+print(f"\nA typical text of topic 0:\n{topics.loc[0, 'texts'][0][:95]!r}")
+
+# %%
+# The words show the subject of a topic, and its typical texts confirm it. Read both before you name
+# a topic. Names are part of the model, also in files. Here each name is the first two words.
 
 pipeline[-1].topic_labels_ = [" ".join(words.split(", ")[:2]) for words in topics["relevant_words"]]
 skvt.save(pipeline[-1], folder / "topics.skvt")
@@ -84,7 +92,8 @@ skvt.save(pipeline[-1], folder / "topics.skvt")
 # Shares by year
 # --------------
 #
-# Intervals are those of the texts as a sample, topics taken as given.
+# Which topics become more frequent? The intervals say how precisely these texts determine the share
+# of a topic in a year, if the topics are taken as known.
 
 shares = skvt.topic_shares(pipeline, texts, table["year"])
 change = shares.groupby("label")["share"].agg(lambda share: share.iloc[-1] - share.iloc[0])
@@ -97,8 +106,14 @@ ax.set(xlabel="year", ylabel="share of the words", ylim=(0, None))
 ax.legend(title="the four that change most")
 
 # %%
-# The topics of each text, as columns beside those that were there. For a page to explore all
-# this in a browser, see :func:`skvt.plotting.topic_explorer`.
+# The topics that rise, about estimators and features, are topics of scikit-learn, as expected from
+# the made-up years. Topics of NumPy and SciPy, such as polynomials, become less frequent.
+#
+# Topics of each text
+# -------------------
+#
+# The table below has the most frequent topic of each text and its share, in new columns of the
+# original table. To explore the topics in a browser, see :func:`skvt.plotting.topic_explorer`.
 
 proportions = pipeline.transform(texts)
 result = table.assign(topic=[pipeline[-1].topic_labels_[k] for k in proportions.argmax(axis=1)],

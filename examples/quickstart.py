@@ -1,8 +1,8 @@
-"""Topics of the documentation of NumPy, SciPy and scikit-learn, beside scikit-learn's own LDA.
+"""Topics of the documentation of NumPy, SciPy and scikit-learn, compared with scikit-learn's LDA.
 
-Fits the same model to a corpus that ships with skvt (no download) with both libraries, equal
-passes, and scores both on held-out words with one evaluator. Writes ``quickstart.png`` with the
-course of the bound and of the temperature. Takes under a minute on two cores.
+Fits the same model with both libraries to a corpus that is part of skvt, with an equal number of
+passes. Scores both on held-out words in the same way. Writes ``quickstart.png``, which shows the
+bound and the temperature after each pass. Takes less than a minute on two cores.
 """
 
 import argparse
@@ -26,14 +26,14 @@ N_TOPICS, N_SHOWN, N_PASSES, SEED = 30, 12, 10, 0
 
 
 def timed_fit(model, X):
-    """Fit and say how long it took."""
+    """Fit the model and return the seconds."""
     started = time.perf_counter()
     model.fit(X)
     return time.perf_counter() - started
 
 
 def main():
-    """Load, fit both, compare, plot."""
+    """Load the texts, fit both models, compare them and draw the picture."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--figure", default="quickstart.png", help="where to save the figure")
     figure = parser.parse_args().figure
@@ -54,8 +54,8 @@ def main():
         random_state=SEED,
     )
     ours = TemperedLDA(**common, verbose=1)
-    # Compiled code is kept from here on; the first fit of an installation makes it. All passes are
-    # made, because the moves of later passes have loops of their own.
+    # The first fit of an installation compiles the code. It makes all passes, because the moves of
+    # later passes have compiled code, too.
     compile_seconds = timed_fit(TemperedLDA(**common), train[:200])
     print(f"compiled loops ready after {compile_seconds:.1f} s")
     seconds = timed_fit(ours, train)
