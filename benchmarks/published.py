@@ -13,6 +13,8 @@
   (Roberts, Stewart and Tingley, Journal of Statistical Software 91, 2019). Half of the words of a
   tenth of the posts are held out. The score is the mean over posts of the mean over their words.
 - ``stm``: the same for the structural topic model of topica, which is a port of stm.
+- ``agreement``: how similar the 15 topics of two fits to all posts from random starts are, compared
+  with stm in R, as the documentation of topica reports it. Topics are matched one to one.
 """
 
 import csv
@@ -29,6 +31,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture, StructuredLDA
 from skvt.components import Bernoulli
+from skvt.metrics import topic_stability
 
 
 def clusterings(folder, args):
@@ -189,6 +192,68 @@ def stm(folder, args):
     )
 
 
+def agreement(folder, args):
+    """Print the similarity of the topics of pairs of fits to the posts from random starts.
+
+    Each pair has two fits of its own, so that the pairs are independent.
+    """
+    import pandas as pd
+    import topica
+
+    X = sp.csr_array(sp.load_npz(folder / "poliblog5k" / "counts.npz")).astype(np.int64)
+    corpus = topica.Corpus.from_documents(list_tokens(X))
+    meta = pd.read_csv(folder / "poliblog5k" / "meta.csv")
+    options = {"formula": "~ rating + s(day)", "data": meta, "num_threads": 1}
+
+    def fit_structured(seed):
+        """Return the CPU seconds and the topics of a fit of StructuredLDA."""
+        _, cpu, lda = timed(StructuredLDA(15, random_state=seed).fit, X)
+        return cpu, lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+
+    def fit_stm(seed):
+        """Return the CPU seconds and the topics of a fit of topica's STM."""
+        model = topica.STM(15, seed=seed, init="random")
+        _, cpu, model = timed(model.fit, corpus, **options)
+        return cpu, reorder_topics(np.asarray(model.topic_word), model.vocabulary, X.shape[1])
+
+    rows = []
+    for name, fit, n_pairs in (
+        ("StructuredLDA", fit_structured, args.pairs),
+        ("topica's STM, random start", fit_stm, args.peer_pairs),
+    ):
+        similarities, overlaps, seconds = [], [], []
+        for pair in range(n_pairs):
+            (cpu, A), (other_cpu, B) = fit(2 * pair), fit(2 * pair + 1)
+            similarities.append(compare_topics(A, B))
+            overlaps.append(topic_stability([A, B]))
+            seconds += [cpu, other_cpu]
+            print_progress(f"{name}, pair {pair}: {similarities[-1]:.3f}, {overlaps[-1]:.3f}")
+        texts = [format_mean(similarities, 2), format_mean(overlaps, 2), format_mean(seconds, 1)]
+        rows.append([name, str(n_pairs), *texts])
+    rows.append(["stm from random starts, published", "1", "0.68", "-", "-"])
+    print_table(
+        "Posts, 15 topics, pairs of random starts",
+        ["method", "pairs", "cosine", "shared mass", "CPU s"],
+        rows,
+    )
+
+
+def compare_topics(A, B):
+    """Return the mean cosine of matched topics, the rows of A and B (K, V).
+
+    As in topica's comparison, each topic of A gets the most similar topic of B that is still free,
+    and topics of A with a large cosine choose first.
+    """
+    A, B = (topics / np.linalg.norm(topics, axis=1, keepdims=True) for topics in (A, B))
+    cosines = A @ B.T
+    is_free, chosen = np.ones(len(B), dtype=bool), []
+    for k in np.argsort(-cosines.max(axis=1)):
+        best = np.argmax(np.where(is_free, cosines[k], -1.0))
+        is_free[best] = False
+        chosen.append(cosines[k, best])
+    return np.mean(chosen)
+
+
 def splits_of_posts(folder, number):
     """Yield seed, counts of seen words, rows of posts with held-out words, and the held-out words.
 
@@ -217,9 +282,16 @@ def score_posts(probabilities, held_out):
     return np.mean([log_probabilities[words].mean() for log_probabilities, words in posts])
 
 
-PARTS = {"clusterings": clusterings, "genie": genie, "bits": bits, "posts": posts, "stm": stm}
+PARTS = {
+    "clusterings": clusterings,
+    "genie": genie,
+    "bits": bits,
+    "posts": posts,
+    "stm": stm,
+    "agreement": agreement,
+}
 # Other packages whose versions the header prints.
-PACKAGES = {"genie": ["genieclust"], "stm": ["topica"]}
+PACKAGES = {"genie": ["genieclust"], "stm": ["topica"], "agreement": ["topica"]}
 
 
 def main():
@@ -228,6 +300,8 @@ def main():
     p.add_argument("--data", required=True, metavar="PATH", help="folder of the data")
     p.add_argument("--seed", type=int, default=0)
     p.add_argument("--splits", type=int, default=3, help="splits of the posts")
+    p.add_argument("--pairs", type=int, default=5, help="pairs of fits for the agreement")
+    p.add_argument("--peer-pairs", type=int, default=2, help="the same, for topica's STM")
     p.add_argument("--rows", type=int, default=5000, help="most training rows of bits")
     args = p.parse_args()
     print_header(args, *PACKAGES.get(args.part, []))
