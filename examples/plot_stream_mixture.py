@@ -59,8 +59,8 @@ right.plot(range(2, n_batches + 1), scores, ".-")
 right.set(xlabel="batch", ylabel="nats per row before it is learned")
 
 # %%
-# The left picture compares the number of clusters in the data with the number of components, and
-# the right one has the scores.
+# Each cluster is found in the batch in which it appears: the two lines of the left picture are the
+# same. In the right picture, the score falls in these batches only, and rises in the next one.
 #
 # **Several passes over files.** A batch with a known ``batch_id`` replaces its earlier statistics,
 # so that no row is counted twice.

@@ -64,3 +64,8 @@ axes.axhline(best, color="gray", linestyle=":", label=f"true topics: {best:.3f}"
 axes.set(xlabel="documents seen", ylabel="nats per held-out word")
 axes.legend()
 plt.show()
+
+# %%
+# With its default temperature, ``TemperedLDA`` predicts much worse during the first 4,000 documents
+# and best at the end, by .01 nats per word compared with T = 1, and by .02 compared with
+# scikit-learn. If you need good topics early in a stream, pass ``temperature=None``.

@@ -67,8 +67,9 @@ for name, steps in first.items():
 
 # %%
 # The left picture shows the exact mean-field bound of the training data during batch inference,
-# with three starts for each method, and the right one shows its final values. Stochastic mean-field
-# inference leads to a poor optimum, which batch passes do not escape.
+# with three starts for each method, and the right one shows its final values. Starts by SSVI-A are
+# the best, above all with moves. The two methods with mean-field topics lead to optima that are
+# poorer than those from random starts, and batch passes do not escape them.
 
 passes = 5 * np.arange(1, 6)
 fig, (left, right) = plt.subplots(
