@@ -7,67 +7,21 @@ covariance of an edge of one orientation, as in section 4.1 and figure 2 of *Mem
 Variational Inference for Dirichlet Process Mixture Models* (Hughes and Sudderth 2013). Inference
 with births and merges starts with one component and ends with eight. Inference with a fixed number
 of 25 components ends in a local optimum, whether it uses all data at once, memoized batches, or
-stochastic steps with any of three schedules. Merges that consider only the current batch spoil the
-fit, because a single batch of a thousand patches does not show that there are eight covariances.
+stochastic steps with any of three schedules.
 """
-
-from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import numpy as np
 
 from skvt import MemoizedDPGMM
 from skvt.datasets import make_edge_patches
-from skvt.inference import MemoizedInference, Phase
 from skvt.metrics import match_components
-from skvt.moves import Merge, compute_pair_gains
 from skvt.plotting import ComponentsDisplay, ELBODisplay
 
 patches = make_edge_patches(20_000, noise=0.5, random_state=0)
 
 # %%
-# The paper compares with greedy merges: after each batch, the pair whose merge raises the bound *of
-# this batch* most is merged. The rest is memoized inference. There are no merges in the first pass,
-# because the statistics of some batches are not yet known.
-
-
-class GreedyMerge(Merge):
-    """Merge components that a single batch does not tell apart."""
-
-    def begin(self, model, state, tools):
-        """Store the state, and whether this is the first pass."""
-        self.state, self.waits = state, state.initial is not None
-
-    def observe(self, model, batch, key, global_params, result, tools):
-        """Merge by the statistics of one batch, where ``Merge`` uses those of all batches."""
-        memo = self.state.memos[key]
-        counts = memo.stats.arrays[0]
-        if self.waits or counts.size == 1:
-            return
-        a, b, gain = compute_pair_gains(model, memo)
-        best = np.argmax(gain)
-        merged, kept = memo.merged(a[best], b[best]), np.delete(np.arange(counts.size), b[best])
-        rise = gain[best] + model.weights_log_evidence(merged.stats.arrays[0][kept])
-        if rise > model.weights_log_evidence(counts):
-            self.state.merge(a[best], b[best])
-            self.state.rearrange(kept)
-            self.state.resum()
-
-    def finish(self, model, state, tools):
-        """Return no moves, because all merges were made during the pass."""
-        return []
-
-
-class GreedyMergeDPGMM(MemoizedDPGMM):
-    """Memoized inference with greedy merges, for comparison."""
-
-    def _plan(self, model, X, weights, *, stream=False):
-        plan = super()._plan(model, X, weights, stream=stream)
-        return replace(plan, phases=(Phase(MemoizedInference([GreedyMerge()])),))
-
-
-# %%
-# Seven fits are compared by the exact bound of all patches after each pass, in nats per patch.
+# Six fits are compared by the exact bound of all patches after each pass, in nats per patch.
 
 common = dict(mean_type="zero", batch_size=1_000, max_iter=20, tol=0.0, n_jobs=2)
 fixed = dict(n_components=25, moves=(), **common)
@@ -86,7 +40,6 @@ models = {
     "stochastic a (0.5, 10), K = 25": stochastic(0.5, 10),
     "stochastic b (0.5, 100), K = 25": stochastic(0.5, 100),
     "stochastic c (0.9, 10), K = 25": stochastic(0.9, 10),
-    "greedy merges, from K = 25": GreedyMergeDPGMM(n_components=25, **common),
 }
 for name, model in models.items():
     model.set_params(random_state=0).fit(patches.X)
@@ -98,8 +51,7 @@ for name, model in models.items():
 # Births and merges find eight components and have the highest bound. The bound includes all
 # constants, so that fits with different K can be compared. After births the bound may fall for a
 # pass, until the new components have their rows or are removed. Which of the stochastic schedules
-# is good depends on the data; memoized inference has no schedule to choose. After greedy merges the
-# bound of all data is unknown until each batch was used again, so these passes have no dot.
+# is good depends on the data; memoized inference has no schedule to choose.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), num="bounds", layout="constrained")
 for name, model in models.items():
@@ -118,10 +70,9 @@ fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=
 # covariance. Each other line has, for one method, the matching components with their weights.
 
 side = 5
-shown = ["births and merges, from K = 1", "memoized, K = 25", "stochastic b (0.5, 100), K = 25",
-         "greedy merges, from K = 25"]  # fmt: skip
+shown = ["births and merges, from K = 1", "memoized, K = 25", "stochastic b (0.5, 100), K = 25"]
 truth = patches.covariances.reshape(8, -1)
-fig, panels = plt.subplots(2 + len(shown), 8, figsize=(9, 7.5), layout="constrained")
+fig, panels = plt.subplots(2 + len(shown), 8, figsize=(9, 6.3), layout="constrained")
 limit = truth.max()
 first = [np.argmax(patches.labels == k) for k in range(8)]
 ComponentsDisplay(patches.X[first].reshape(8, side, side)).plot(panels[0])
@@ -136,7 +87,7 @@ for row, name in zip(panels[2:], shown, strict=True):
     )
     for panel in row[~found]:
         panel.text(0.5, 0.5, "none", ha="center", va="center")
-names = ["a patch", "truth", "births\nmerges", "memoized", "stochastic b", "greedy"]
+names = ["a patch", "truth", "births\nmerges", "memoized", "stochastic b"]
 for row, name in enumerate(names):
     panels[row, 0].set_ylabel(name, fontsize="small")
 for panel in panels.ravel():
