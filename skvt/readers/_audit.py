@@ -76,14 +76,15 @@ _NUMBER_AS_TEXT = re.compile(
 _TIME_PATTERN = (
     r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?:\s?[AaPp][Mm])?\s?(?:Z|[-+]\d{2}:?\d{2})?)?"
 )
-# Dates with a year of four digits, one pattern for each order of year, month and day. All values of
-# a column must match the same pattern.
+# Dates with a year of four digits, one pattern for each order of year, month and day, with a mark
+# between them or with eight digits. All values of a column must match the same pattern.
 _DATES_AS_TEXT = tuple(
-    re.compile(order + _TIME_PATTERN, re.ASCII)
+    re.compile(order.format(mark=mark, digits=digits) + _TIME_PATTERN, re.ASCII)
+    for mark, digits in (("[-/.]", "{1,2}"), ("", "{2}"))
     for order in (
-        r"(?P<year>(?:1[89]|2[01])\d{2})([-/.])(?P<month>\d{1,2})\2(?P<day>\d{1,2})",
-        r"(?P<day>\d{1,2})([-/.])(?P<month>\d{1,2})\2(?P<year>(?:1[89]|2[01])\d{2})",
-        r"(?P<month>\d{1,2})([-/.])(?P<day>\d{1,2})\2(?P<year>(?:1[89]|2[01])\d{2})",
+        r"(?P<year>(?:1[89]|2[01])\d{{2}})({mark})(?P<month>\d{digits})\2(?P<day>\d{digits})",
+        r"(?P<day>\d{digits})({mark})(?P<month>\d{digits})\2(?P<year>(?:1[89]|2[01])\d{{2}})",
+        r"(?P<month>\d{digits})({mark})(?P<day>\d{digits})\2(?P<year>(?:1[89]|2[01])\d{{2}})",
     )
 )
 # Remedy for each kind of finding.
@@ -95,8 +96,8 @@ _REMEDIES = {
     "or are errors, replace them by NaN; if they are true values, keep them, and try StudentT() or "
     "logarithms",
     "number as text": "numbers written as text: unless they are codes, turn them into numbers, by "
-    "decimal=',' and thousands='.' of pandas.read_csv, or by pandas.to_numeric, whose "
-    "errors='coerce' makes other text missing",
+    "decimal=',', thousands='.' and na_values=['k. A.'] of pandas.read_csv, or by "
+    "pandas.to_numeric, whose errors='coerce' makes other text missing",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
     "one value": "one value fills most rows: try skvt.components.Hurdle(component, at=value)",
     "of a total": (
@@ -159,7 +160,8 @@ class ColumnSummary(NamedTuple):
     has_row_numbers: bool = False
     # The first number if nearly all values are numbers written as text, otherwise None.
     number_as_text: str | None = None
-    # The first value if all values are dates written as text, otherwise None.
+    # The first value if all values are dates, written as text or as whole numbers such as 20241231,
+    # otherwise None.
     date_as_text: str | None = None
 
     @classmethod
@@ -192,7 +194,7 @@ class ColumnSummary(NamedTuple):
         may_be_counts = has_range_of_counts and distinct.size > MAX_LEVELS and not is_identifier
         return cls(
             _sample_values(values), is_identifier, has_few_values, bool(may_be_counts),
-            has_row_numbers=bool(has_row_numbers),
+            has_row_numbers=bool(has_row_numbers), date_as_text=_find_date_as_number(distinct),
         )  # fmt: skip
 
 
@@ -206,7 +208,8 @@ def _find_number_as_text(categories, n_observed):
 
     At most a tenth of the categories may be other text, such as "n/a". Otherwise, return None. Also
     return None for whole numbers that may be codes, postal codes or identifiers: codes have few
-    distinct values, postal codes have one length, and nearly all identifiers are distinct.
+    distinct values, postal codes have one length and no other text among them, and nearly all
+    identifiers are distinct.
     ``n_observed`` is the number of values of the column that are not missing.
     """
     numbers = [str(entry).strip() for entry in categories if _is_number_as_text(entry)]
@@ -214,7 +217,8 @@ def _find_number_as_text(categories, n_observed):
     if n_observed < MIN_ROWS or n_distinct <= max(MAX_LEVELS, _MIN_NUMBER_SHARE * len(categories)):
         return None
     if all(number.isdecimal() for number in numbers):
-        has_one_length = len({len(number) for number in numbers}) == 1
+        lengths = {len(number) for number in numbers}
+        has_one_length = len(lengths) == 1 and n_distinct == len(categories)
         if n_distinct <= _MAX_CODES or has_one_length or are_distinct(n_distinct, n_observed):
             return None
     return numbers[0]
@@ -234,6 +238,16 @@ def _find_date_as_text(categories):
         all(_is_date_as_text(entry, pattern) for entry in categories) for pattern in _DATES_AS_TEXT
     )
     return categories[0] if are_dates else None
+
+
+def _find_date_as_number(distinct):
+    """Return the first of sorted whole numbers as text if all are dates such as 20241231, or None.
+
+    A first digit 0 may lack, as in 1052024 for the first of May.
+    """
+    if distinct[0] < 1_01_1800 or distinct[-1] > 31_12_2199:
+        return None
+    return _find_date_as_text([f"{number:08.0f}" for number in _sample_values(distinct)])
 
 
 def _is_date_as_text(entry, pattern):

@@ -177,11 +177,14 @@ DATES = {
     "days": ["2024-05-01", "2024-12-31"], "slashes": ["2024/5/1"],
     "days first": ["01.05.2024", " 31.12.2024"],
     "months first": ["5/1/2024 1:30 PM", "12/31/2024 1:30 AM"],
+    "digits": ["20240501", "20241231"], "numbers": [20240501, 20241231],
+    "numbers, days first": [1052024, 31122024],
 }  # fmt: skip
 NO_DATES = {
     "a word": ["2024-05-01", "unknown"], "no such day": ["2024-02-30", "2024-02-28"],
     "two orders": ["31/12/2024", "12/31/2024"], "years": ["2024", "2025"],
     "two marks": ["01.05-2024", "02.05-2024"], "telephones": ["1-800-5555", "1-900-5555"],
+    "amounts": [20240501, 20249999], "two orders of digits": [20240501, 31122024],
 }  # fmt: skip
 
 
@@ -418,7 +421,7 @@ def fit_and_warnings_of(X):
 
 
 def test_numbers_written_as_text_are_named():
-    """Amounts with decimal commas and ages are numbers, but codes of one length are levels."""
+    """Amounts and ages are numbers, but codes of one length without other texts are levels."""
     rng = np.random.default_rng(0)
     amounts, ages = rng.lognormal(8.0, size=200), rng.integers(9, 80, size=200)
     days = pd.date_range("1990", periods=200, freq="17D")
@@ -429,6 +432,7 @@ def test_numbers_written_as_text_are_named():
             "rate": rng.choice(["-1,5", "0,0", "2", "2,5", "3,5", "4,5", "6,0"], 200),
             "answer": rng.integers(1, 6, size=200).astype(str),
             "post": rng.integers(10, 40, size=200).astype(str),
+            "adult": ["k. A.", *rng.integers(18, 80, size=199).astype(str)],
             "weight": rng.normal(size=200), "date": days.strftime("%d.%m.%Y"),
             "telephone": [f"0{number}" for number in rng.integers(10**6, 10**8, size=200)],
             "version": [f"{a}.{b}.{c}" for a, b, c in rng.integers(20, size=(200, 3))],
@@ -440,7 +444,7 @@ def test_numbers_written_as_text_are_named():
     mixture, (message,) = fit_and_warnings_of(table)
     report = mixture.table_report_.set_index("column")
     written = set(report.index[report["why"] == "numbers written as text"])
-    assert written == {"amount", "age", "rate", "protein", "spreadsheet"}
+    assert written == {"amount", "age", "rate", "adult", "protein", "spreadsheet"}
     assert report.loc["amount", "read_as"] == "left out"
     assert f"'amount' ('{table['amount'][0]}', left out)" in message
     assert "decimal=','" in message and "'post'" not in message
