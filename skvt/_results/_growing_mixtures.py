@@ -114,15 +114,15 @@ class GrowingMixin(MoveLogMixin):
             "long" has a row for each component and parameter. "wide" has a row for each component
             and a column for each column of the data. Its values are means, medians, rates,
             probabilities of a one, or the most probable categories. If a column has a point mass,
-            its mean or rate is that of the other values. "text" is a string with a line for each
-            component: its share of the rows, and the columns that distinguish it most. Each of
-            these columns has its value in the component and, in parentheses, its value in all rows.
-            A standard deviation is followed by its average over components. If the share is small,
-            the expected number of rows, or the sum of their weights, is shown beside it. A
-            component is small if it has less than 5 % of the rows, or less than half of the mean
-            share if that is less. A small component of fewer than 20 rows is marked: it may consist
-            of unusual rows. Further lines count components without rows, and say at which values of
-            given columns means are taken.
+            its mean or rate is that of the other values, whose share has a column of its own, such
+            as "cost: share not 0". "text" is a string with a line for each component: its share of
+            the rows, and the columns that distinguish it most. Each of these columns has its value
+            in the component and, in parentheses, its value in all rows. A standard deviation is
+            followed by its average over components. If the share is small, the expected number of
+            rows, or the sum of their weights, is shown beside it. A component is small if it has
+            less than 5 % of the rows, or less than half of the mean share if that is less. A small
+            component of fewer than 20 rows is marked: it may consist of unusual rows. Further lines
+            count components without rows, and say at which values of given columns means are taken.
 
         Returns
         -------

@@ -377,7 +377,8 @@ def make_unique_names(columns, reserved=()):
 def make_wide_table(profiles):
     """Return a table with a row for each component or cluster, as a dict of columns.
 
-    It has a column for each column of the data, with the value that summarises each cell.
+    It has a column for each column of the data, with the value that summarises each cell, and one
+    for each share, such as that of the values that are not at a point mass.
     """
     weights = profiles.weights[:-1].tolist()
     table = {profiles.kind: list(range(len(weights)))}
@@ -385,7 +386,12 @@ def make_wide_table(profiles):
         table["label"] = [label or f"cluster {k}" for k, label in enumerate(profiles.labels)]
     table["weight"] = weights
     for j, name in enumerate(make_unique_names(profiles.columns, list(table))):
-        table[name] = [_summarise_cell(profiles.estimates[k, j]) for k in range(len(weights))]
+        cells = [profiles.estimates[k, j] for k in range(len(weights))]
+        table[name] = [_summarise_cell(cell) for cell in cells]
+        for share in cells[0]:
+            if share.quantity.startswith("share "):
+                shares = [_find_same_parameter(cell, share) for cell in cells]
+                table[f"{name}: {share.quantity}"] = shares
     return table
 
 

@@ -52,8 +52,11 @@ def test_descriptions_name_the_columns_in_which_clusters_differ(mixture, table):
 
 def test_the_wide_form_of_a_description_has_a_row_for_each_component(mixture, table):
     wide = mixture.describe(form="wide")
-    assert list(wide) == ["component", "weight", "height <cm>", "noise", "cost", "sex"]
+    names = ["component", "weight", "height <cm>", "noise", "cost", "cost: share not 0", "sex"]
+    assert list(wide) == names
     wide = wide.set_index("sex")
+    share = np.mean(table["cost"][:180] > 0)
+    assert wide.loc["f", "cost: share not 0"] == pytest.approx(share, abs=0.01)
     assert wide.loc["f", "height <cm>"] == pytest.approx(table["height <cm>"][:180].mean(), abs=0.5)
     assert wide.loc["f", "weight"] == pytest.approx(0.6, abs=0.01)
 
