@@ -38,6 +38,7 @@ from skvt.models.mixture import (
     number_distinct_rows,
     split_clusters,
 )
+from skvt.readers import ColumnWarning
 from skvt.readers.validation import check_choice, find_stack_level
 from skvt.rows import take_rows
 
@@ -236,6 +237,8 @@ class ClustersMixin:
         other_fit = type(self)(**parameters | {"random_state": seed})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
+            # The first fit has issued this warning.
+            warnings.simplefilter("ignore", ColumnWarning)
             other_fit.fit(X, y, sample_weight=sample_weight)
         with open_rows(other_fit, X, sample_weight) as (rows, workers):
             sampled_rows, _ = take_rows(rows.X, rows.weights, sampled_indices)

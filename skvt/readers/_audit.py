@@ -108,7 +108,8 @@ _REMEDIES = {
     "these are errors or stand for missing values, replace them by NaN; if they are true zeros, "
     "try skvt.components.Hurdle(Gaussian()); if they are true negative values, such as those of "
     "fluorescence, transform the column, for instance by numpy.arcsinh(column / 100)",
-    "few values": "whole numbers with few values, read as real: try Categorical() or Poisson()",
+    "few values": "numbers with few values, read as real: try Categorical(), or Poisson() if they "
+    "are counts",
     "code": "whole numbers, read as real: try Categorical() for codes, and, if ratings pile up at "
     "an end of the scale, LatentGaussian(ordinal=[...])",
     "uniform": "numbers are spread evenly over a range, such as days of a year or places, so that "
@@ -402,7 +403,7 @@ def _judge_values(values, component_name):
     if component_name in ("Gaussian", "StudentT"):
         if distinct.size > 2 and counts.max() > _MIN_FILLED_SHARE * n_rows:
             return "one value", f"{distinct[counts.argmax()]:g} in {counts.max() / n_rows:.0%}"
-        if are_whole and 1 < distinct.size <= MAX_LEVELS:
+        if distinct.size <= MAX_LEVELS and (are_whole or values.size >= MIN_ROWS):
             return "few values", f"{distinct.size} values"
         if values.size >= MIN_ROWS and are_evenly_spread(_sample_evenly(values, _JUDGED_SIZE)):
             return "uniform", f"{values.min():g} to {values.max():g}"

@@ -165,7 +165,9 @@ def _refuse_other_tables(X):
     # Sparse matrices in the format "dok" are dicts.
     is_dict = isinstance(X, dict) and not sp.issparse(X)
     if is_lazy or is_dict or is_list_of_dicts or is_structured:
-        remedy = "X.collect()" if is_lazy else "pandas.DataFrame(X)"
+        is_record = is_dict and any(np.ndim(value) == 0 for value in X.values())
+        rows = "[X]" if is_record else "X"
+        remedy = "X.collect()" if is_lazy else f"pandas.DataFrame({rows})"
         raise TypeError(
             f"X must be a table in memory. Got an object of type {type(X).__name__}: pass {remedy}."
         )

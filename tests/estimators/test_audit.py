@@ -454,6 +454,25 @@ def test_numbers_written_as_text_are_named():
         skvt.MemoizedDPMixture(2, components=listed, moves=(), max_iter=1).fit(table)
 
 
+def test_few_values_that_are_not_whole_are_named():
+    """Grades such as 0, 0.5 and 1 are read as real numbers; Categorical() takes them, too."""
+    table = clusters().assign(grade=np.resize([0.0, 0.5, 1.0], 300))
+    mixture, (message,) = fit_and_warnings_of(table)
+    assert "'grade' (3 values): numbers with few values, read as real: try Categor" in message
+    assert "Categorical()" in mixture.table_report_["why"].iloc[-1]
+    listed = [("grade", Categorical(), ["grade"])]
+    fitted = skvt.MemoizedDPMixture(components=listed, **FEW_PASSES).fit(table)
+    assert fitted.categories_["grade"][0].tolist() == [0.0, 0.5, 1.0]
+
+
+def test_fits_from_other_seeds_do_not_repeat_the_warning():
+    table = clusters().assign(name=[f"row {i}" for i in range(300)])
+    mixture, (_,) = fit_and_warnings_of(table)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", skvt.ColumnWarning)
+        mixture.compare_clusterings(table, max_refitted=0)
+
+
 def reads(n, n_genes, depth):
     """Reads of genes of cells of three kinds, whose depths vary by a lognormal factor."""
     rng = np.random.default_rng(0)

@@ -379,7 +379,11 @@ def test_the_remedy_for_a_column_that_a_frame_lacks_can_be_run(entry):
 @every_class
 def test_tables_of_other_kinds_are_refused_with_a_remedy(entry):
     X = pd.DataFrame(entry.data()).add_prefix("column ")
-    tables = {r"X\.collect": pl.from_pandas(X).lazy(), r"pandas\.DataFrame": X.to_dict("records")}
+    records = X.to_dict("records")
+    tables = {
+        r"X\.collect\(\)": pl.from_pandas(X).lazy(), r"pandas\.DataFrame\(X\)": records,
+        r"pandas\.DataFrame\(\[X\]\)": records[0],
+    }  # fmt: skip
     for remedy, table in tables.items():
         with pytest.raises(TypeError, match=f"must be a table in memory.*{remedy}"):
             entry.make().fit(table)
