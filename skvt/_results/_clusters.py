@@ -57,6 +57,20 @@ N_FOLDS = 10
 _MIN_SHARE_OF_ROWS = 0.9
 # Criteria by which the next pair to join is chosen.
 CRITERIA = ("auto", "share", "entropy", "evidence")
+# Common factors of more columns than this may hide groups.
+_MIN_FACTOR_COLUMNS = 20
+_FACTORS_HIDE_GROUPS = (
+    "the many columns depend on common factors, which may hide groups: compare with a fit of "
+    "MemoizedDPGMM to 20 principal components"
+)
+
+
+def _has_factors(component, lam):
+    """Return whether components explain many columns by common factors."""
+    if not hasattr(component, "ranks"):
+        return False
+    means, _ = component.gaussians(lam)
+    return means.shape[1] > _MIN_FACTOR_COLUMNS and component.ranks(lam).any()
 
 
 class ClustersMixin:
@@ -109,6 +123,8 @@ class ClustersMixin:
             else:
                 density = assignments if has_valleys else None
                 joins = choose_clusters(overlaps, evidence, density, valleys)
+            if joins.n_clusters == 1 and any(map(_has_factors, *zip(*parts, strict=True))):
+                joins = replace(joins, reason=f"{joins.reason}; {_FACTORS_HIDE_GROUPS}")
         bounds = compute_join_bounds(model, stats, assignments, joins)
         # (K - 1,) each: depth and test of the valley between the two clusters of each join, NaN if
         # not known.

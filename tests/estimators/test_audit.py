@@ -458,7 +458,7 @@ def test_few_values_that_are_not_whole_are_named():
     """Grades such as 0, 0.5 and 1 are read as real numbers; Categorical() takes them, too."""
     table = clusters().assign(grade=np.resize([0.0, 0.5, 1.0], 300))
     mixture, (message,) = fit_and_warnings_of(table)
-    assert "'grade' (3 values): numbers with few values, read as real: try Categor" in message
+    assert "'grade' (3 values): numbers with few values, read as real: try" in message
     assert "Categorical()" in mixture.table_report_["why"].iloc[-1]
     listed = [("grade", Categorical(), ["grade"])]
     fitted = skvt.MemoizedDPMixture(components=listed, **FEW_PASSES).fit(table)

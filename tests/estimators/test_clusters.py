@@ -307,6 +307,24 @@ def test_a_suggestion_of_one_cluster_of_several_components_comes_with_a_warning(
     assert one.n_clusters_reason_ == "1 cluster of 1 component: no other component has rows"
 
 
+@pytest.mark.parametrize("n_columns", [20, 30])
+def test_the_reason_for_one_cluster_names_factors_of_many_columns(n_columns):
+    """Two factors of 30 columns hide two groups that differ by 1.5 in half of the columns."""
+    rng = np.random.default_rng(0)
+    loadings = rng.normal(size=(2, n_columns))
+    X = rng.normal(size=(60, 2)) @ loadings + rng.normal(size=(60, n_columns))
+    X[::2, ::2] += 1.5
+    one = MemoizedDPGMM(covariance_type="low_rank", moves=()).fit(X)
+    reason = "1 cluster of 1 component: no other component has rows"
+    assert one.n_clusters_reason_.startswith(reason)
+    assert ("common factors, which may hide groups" in one.n_clusters_reason_) == (n_columns > 20)
+    blocks = [("sensors", Gaussian("low_rank"), slice(None))]
+    mixture = MemoizedDPMixture(components=blocks, moves=()).fit(X)
+    assert mixture.n_clusters_reason_ == one.n_clusters_reason_
+    full = MemoizedDPGMM(moves=()).fit(X)
+    assert full.n_clusters_reason_ == reason
+
+
 def test_classes_of_several_kinds_of_columns_may_overlap():
     rng = np.random.default_rng(0)
     y = rng.choice(3, 600, p=[0.5, 0.3, 0.2])

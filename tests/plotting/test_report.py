@@ -162,7 +162,7 @@ def test_the_report_answers_its_questions(mixture, table, tmp_path):
     assert not page.names & {"script", "img", "link", "b"} and "http:" not in source
     assert "<cm>" not in source and "m & x" not in source
     assert page.text.count("height <cm>") >= 3 and "m & x" in page.text
-    assert "2 clusters of 300 rows" in page.text
+    assert "300 rows in 2 clusters" in page.text
     assert "180 of the rows." in page.text and "120 of the rows." in page.text
     assert mixture.n_clusters_reason_[1:] in page.text
     missing = page.text.split("Which values are missing?")[1]
@@ -224,7 +224,7 @@ def test_a_report_has_as_many_clusters_as_the_user_says(tmp_path):
     assert mixture.n_clusters_ == 3
     skvt.cluster_report(mixture, rows, path, n_clusters=2)
     text = Page(path.read_text(encoding="utf-8")).text
-    assert "2 clusters of 120 rows" in text and "cluster 2" not in text
+    assert "120 rows in 2 clusters" in text and "cluster 2" not in text
     assert "2 clusters were asked for; suggested are 3 clusters of 3 components" in text
     assert "80 of the rows." in text and "40 of the rows." in text
     path.unlink()
