@@ -17,6 +17,7 @@ import numpy as np
 from skvt.components.logarithms import MIN_GAIN, compute_gains
 from skvt.components.shapes import are_evenly_spread, prefer_counts
 from skvt.readers.validation import find_stack_level
+from skvt.rows import dense
 from skvt.typing import Array
 
 # Minimum number of rows to judge a column. A few values can all differ or be equal by chance.
@@ -57,6 +58,13 @@ _MIN_TOTAL_RATIO = 2.0
 _MIN_RISING_SHARE = 0.9
 # The variances of the columns rise at least like their means to this power.
 _MIN_VARIANCE_POWER = 0.5
+# Rows are logarithms of counts if this is so for more than half of a sample of at least this many
+# rows, and fewer than twice as many, with at least this many positive values each.
+_N_JUDGED_ROWS, _MIN_POSITIVE_VALUES = 100, 5
+# Maximum deviation of a number from the next count, relative to the number and absolutely, and the
+# largest count, because logarithms of larger counts are too imprecise. Logarithms may be rounded to
+# three decimals.
+_MAX_RELATIVE_DEVIATION, _MAX_DEVIATION, _MAX_READS = 2e-3, 0.05, 1e5
 # Maximum number of columns that are compared with each other, to find repeated columns.
 _MAX_COMPARED_COLUMNS = 500
 # Long columns are judged by a sample of at least this number of values, and fewer than twice as
@@ -103,6 +111,11 @@ _REMEDIES = {
     "of a total": (
         "counts that rise with the total of their row, such as those of genes in cells, read "
         "without an exposure: try components=NegativeBinomial(exposure='row_total')"
+    ),
+    "logarithms of counts": (
+        "logarithms of counts, such as those of genes in cells, which Gaussians do not describe: "
+        "pass the counts, with components=NegativeBinomial(exposure='row_total'), or some ten "
+        "principal components"
     ),
     "not positive": "amounts are modelled without logarithms, because a few are 0 or less: if "
     "these are errors or stand for missing values, replace them by NaN; if they are true zeros, "
@@ -380,6 +393,10 @@ def find_suspicious_columns(summaries, table, n_rows):
                 findings[j] = finding
     findings |= _find_counts_rising_with_total(summaries, table)
     modelled = {j: summaries[j].values for block in table.blocks for j in block.columns.tolist()}
+    numbers = [j for j, values in modelled.items() if _may_be_logarithms(values)]
+    if len(numbers) >= _MIN_COUNT_COLUMNS:
+        rows = np.stack([modelled[j] for j in numbers], axis=1)
+        findings |= find_logarithms_of_counts(rows, numbers)
     # Repetitions of a column that has a finding itself are not reported.
     repeated = {
         j: ("repeated", f"column {i}") for i, j in _find_repeated(modelled) if i not in findings
@@ -513,6 +530,34 @@ def _find_counts_rising_with_total(summaries, table):
     if not rises_with_total:
         return {}
     return {j: ("of a total", f"mean {mean[i]:.2g}") for i, j in enumerate(values_of_counts)}
+
+
+def _may_be_logarithms(values):
+    """Return whether values are nonnegative, and some of them are not whole."""
+    return not np.any(values < 0.0) and bool(np.any(values > np.floor(values)))
+
+
+def find_logarithms_of_counts(X, positions):
+    """Return, by position, the findings on columns of log(1 + c n), where n are counts.
+
+    c is a factor of each row, such as 10,000 divided by the total of the row. The smallest positive
+    value of a row probably stands for one count. ``X`` (N, D) is an array or a sparse matrix, and
+    ``positions`` are the positions of its D columns in the table.
+    """
+    rows = X[:: max(1, X.shape[0] // _N_JUDGED_ROWS)]
+    rows = np.nan_to_num(np.asarray(dense(rows), np.float64))
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        scaled = np.expm1(rows)
+        counts = scaled / np.where(scaled > 0.0, scaled, np.inf).min(axis=1, keepdims=True)
+        tolerances = np.minimum(_MAX_RELATIVE_DEVIATION * counts, _MAX_DEVIATION)
+        are_counts = (np.abs(counts - np.rint(counts)) <= tolerances) & (counts <= _MAX_READS)
+    is_judged = (rows > 0.0).sum(axis=1) >= _MIN_POSITIVE_VALUES
+    # Rows that have one value, apart from zeros, may be anything.
+    is_logarithm = are_counts.all(axis=1) & (counts.max(axis=1) > 1.5)
+    if not is_judged.any() or is_logarithm[is_judged].mean() <= 0.5 or not (rows % 1.0).any():
+        return {}
+    largest = rows.max(axis=0)
+    return {j: ("logarithms of counts", f"up to {largest[i]:.2g}") for i, j in enumerate(positions)}
 
 
 def _are_counts(values):

@@ -19,6 +19,7 @@ _FINDINGS = {
     "identifier": "(nearly) all values differ",
     "one value": "{}: try Hurdle()",
     "of a total": "rises with the total of a row",
+    "logarithms of counts": "logarithms of counts",
     "few values": "{}: try Categorical()",
     "code": "{}: or a code?",
     "overdispersed": "spread: try NegativeBinomial()",

@@ -37,6 +37,7 @@ from skvt.readers._audit import (
     ColumnSummary,
     are_distinct,
     compute_gain_of_amounts,
+    find_logarithms_of_counts,
     find_suspicious_columns,
     find_uninformative_columns,
     has_distribution_of_counts,
@@ -224,9 +225,11 @@ def build_table(X, columns, components, handle_unknown, given=None, *, in_stream
             is_missing = np.isnan(X[0, j])
             constant_finding = "constant", f"{X[0, j]:g}, left out"
             findings[j] = ("missing", "left out") if is_missing else constant_finding
-    # Look for findings on the columns of the blocks. Sparse columns are not judged, because most
-    # values are zeros.
-    if X.shape[0] >= MIN_ROWS and not sp.issparse(X):
+    # Look for findings on the columns of the blocks. Single sparse columns are not judged, because
+    # most values are zeros.
+    if X.shape[0] >= MIN_ROWS and sp.issparse(X) and is_automatic:
+        findings |= find_logarithms_of_counts(X, range(X.shape[1]))
+    elif X.shape[0] >= MIN_ROWS and not sp.issparse(X):
         for j in modelled_columns - summaries.keys():
             summaries[j] = ColumnSummary.from_column(X[:, j] if columns is None else columns[j])
         findings |= find_suspicious_columns(summaries, table, X.shape[0])

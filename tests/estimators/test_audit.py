@@ -498,6 +498,19 @@ def test_other_whole_numbers_need_no_exposure():
         assert "total of their row" not in "".join(fit_and_warnings_of(X)[1])
 
 
+@pytest.mark.quick_cases("asarray")
+@pytest.mark.parametrize("make", [np.asarray, pd.DataFrame, sp.csr_array])
+def test_logarithms_of_counts_are_named(make):
+    counts = reads(120, 30, depth=0.7)
+    logs = np.log1p(1e4 * counts / counts.sum(axis=1, keepdims=True)).round(3)
+    mixture, (message,) = fit_and_warnings_of(make(logs))
+    assert "and 25 more: logarithms of counts" in message
+    assert set(mixture.table_report_["why"]) == {"logarithms of counts"}
+    magnitudes = np.random.default_rng(0).uniform(0.0, [[12.0], [90.0]] * 60, counts.shape)
+    for X in (magnitudes * (counts > 0), counts / 3.0):
+        assert "logarithms of counts" not in "".join(fit_and_warnings_of(make(X))[1])
+
+
 def test_given_columns_are_named_if_no_real_column_is_regressed_on_them():
     """Answers have a table for each level, and numbers do not matter for them."""
     rng = np.random.default_rng(0)
