@@ -46,8 +46,9 @@ EffectsDisplay.from_estimator(fits, X, covariates, ax=ax)
 # versions of these topics; their effects cannot be reported from these fits.
 #
 # **How does a share change with a number?** The curves are the shares that are predicted for
-# docstrings of NumPy of 3 to 63 words. The horizontal axis is the logarithm of the length.
-at = pd.DataFrame({"package": "numpy", "length": np.linspace(0.5, 1.8, 16)})
+# docstrings of 3 to 63 words, in two packages. The horizontal axis is the logarithm of the length.
+lengths = np.linspace(0.5, 1.8, 16)
+at = pd.DataFrame({"package": ["numpy"] * 16 + ["scipy"] * 16, "length": np.tile(lengths, 2)})
 fig, ax = plt.subplots(figsize=(10, 4), layout="constrained", num="curves")
 EffectsDisplay.from_estimator(fits, X, covariates, at=at, ax=ax, n_columns=4)
 

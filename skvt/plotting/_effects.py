@@ -25,6 +25,10 @@ from skvt.plotting._axes import (
 # blue of the palette of Okabe and Ito and grey, can be told apart with any kind of colour vision.
 # The markers of points also differ: they are hollow if the interval includes 0.
 _CLEAR_COLOR, _UNCLEAR_COLOR = "#0072B2", "#767676"
+# Colours of the curves of several groups, from the same palette, and their styles, which can be
+# told apart in grey print. They are repeated if there are more groups.
+_GROUP_COLORS = (_CLEAR_COLOR, "#D55E00", "#009E73", "#CC79A7")
+_GROUP_STYLES = ("-", "--", "-.", ":")
 # Width and height in inches of a panel for a topic in a new figure, and the smallest ones in given
 # axes, which determine how many panels have room.
 _PANEL_SIZE, _MIN_PANEL_SIZE = (2.2, 1.6), (0.9, 1.2)
@@ -42,8 +46,9 @@ class EffectsDisplay:
     """Display of effects of covariates, or of predicted shares, with their intervals.
 
     Effects are drawn as points, in a panel for each term. Shares that are predicted at values of
-    one numerical covariate are drawn as curves, in a panel for each topic. Use
-    :meth:`from_estimator` or :meth:`from_data` to make a display.
+    one numerical covariate are drawn as curves, in a panel for each topic, with a curve for each
+    level of the other covariates. Use :meth:`from_estimator` or :meth:`from_data` to make a
+    display.
 
     Parameters
     ----------
@@ -54,6 +59,8 @@ class EffectsDisplay:
         ``at`` of :func:`skvt.covariate_effects`. None draws points.
     x_name : str or None, default=None
         Name of the covariate, which labels the x axis.
+    groups : array-like of str of shape (n_rows,) or None, default=None
+        The curve to which each of the values belongs, such as a party; None draws one curve.
 
     Attributes
     ----------
@@ -66,7 +73,7 @@ class EffectsDisplay:
     points_ : list of matplotlib ErrorbarContainer
         A point with its interval for each effect; empty if curves are drawn.
     lines_ : list of matplotlib Line2D
-        A curve for each topic; empty if points are drawn.
+        A curve for each topic and group; empty if points are drawn.
     bands_ : list of matplotlib PolyCollection
         A band of intervals for each curve.
 
@@ -83,10 +90,11 @@ class EffectsDisplay:
     (1, 3)
     """
 
-    def __init__(self, effects, *, x=None, x_name=None):
+    def __init__(self, effects, *, x=None, x_name=None, groups=None):
         self.effects = effects
         self.x = x
         self.x_name = x_name
+        self.groups = groups
 
     def plot(self, ax=None, *, terms=None, topics=None, n_columns=None):
         """Draw points of effects, or curves of predicted shares.
@@ -138,7 +146,8 @@ class EffectsDisplay:
         else:
             indices = _make_topic_panels(self, ax, indices, topics, n_columns, _PANEL_SIZE)
             x_label = _break_lines(self.x_name or "")
-            _draw_curves(self, table, kind, indices, titles, x=self.x, x_label=x_label)
+            options = {"x": self.x, "x_label": x_label, "groups": self.groups}
+            _draw_curves(self, table, kind, indices, titles, **options)
         self.figure_ = self.axes_[0].figure
         return self
 
@@ -163,8 +172,9 @@ class EffectsDisplay:
         effects : pandas.DataFrame
             The result of :func:`skvt.covariate_effects`.
         at : data frame or array-like or None, default=None
-            The rows of covariates at which shares were predicted. If exactly one covariate varies
-            and it is numerical, shares are drawn as curves over this covariate.
+            The rows of covariates at which shares were predicted. If exactly one numerical
+            covariate varies, shares are drawn as curves over it, one for each level of the other
+            covariates that vary.
         ax, **options : see :meth:`plot`
             Parameters of :meth:`plot`.
 
@@ -173,8 +183,8 @@ class EffectsDisplay:
         EffectsDisplay
             The display, drawn.
         """
-        name, x = _find_varying_number(at)
-        return cls(effects, x=x, x_name=name).plot(ax, **options)
+        name, x, groups = _find_varying_number(at)
+        return cls(effects, x=x, x_name=name, groups=groups).plot(ax, **options)
 
     @classmethod
     def from_estimator(
@@ -460,43 +470,58 @@ def _is_in_first_column(panel):
 
 
 def _find_varying_number(at):
-    """Return ``(name, values)`` of the covariate that varies in ``at``, rows of covariates.
+    """Return ``(name, values, groups)`` of the numerical covariate that varies in ``at``.
 
-    Return (None, None) if no covariate or several covariates vary, or if it is not numerical.
+    ``at`` are rows of covariates, and ``groups`` are the levels of the other covariates that vary
+    in each row, as a text; None if no other varies. Return (None, None, None) unless exactly one
+    numerical covariate varies.
     """
     if at is None:
-        return None, None
+        return None, None, None
     if hasattr(at, "columns"):
         columns = {str(name): np.asarray(at[name]) for name in at.columns}
     else:
         array = np.asarray(at)
         array = array[:, None] if array.ndim == 1 else array
         columns = {f"x{j}": array[:, j] for j in range(array.shape[1])}
-    varying_names = [name for name, values in columns.items() if len(set(values.tolist())) > 1]
-    if len(varying_names) != 1 or columns[varying_names[0]].dtype.kind not in "iuf":
-        return None, None
-    return varying_names[0], columns[varying_names[0]]
+    varying = {name: v for name, v in columns.items() if len(set(v.tolist())) > 1}
+    numbers = [name for name, values in varying.items() if values.dtype.kind in "iuf"]
+    if len(numbers) != 1:
+        return None, None, None
+    x = varying.pop(numbers[0])
+    levels = zip(*(values.tolist() for values in varying.values()), strict=True)
+    groups = [", ".join(map(str, row)) for row in levels] if varying else None
+    return numbers[0], x, groups
 
 
-def _draw_curves(display, table, kind, indices, titles, *, x, x_label=""):
-    """Draw shares over x, with a band of intervals, for each topic or cluster.
+def _draw_curves(display, table, kind, indices, titles, *, x, x_label="", groups=None):
+    """Draw shares over x, with a band of intervals, for each topic or cluster, and each group.
 
     ``kind`` is "topic" or "cluster", ``indices`` select the topics or clusters to show, and
     ``titles`` are from `_make_titles`. The rows of a topic or cluster in ``table`` are in the order
-    of x, which need not be sorted. The lines and bands are added to the display.
+    of x, which need not be sorted. ``groups`` has the group of each value of x; None stands for one
+    group. The lines and bands are added to the display, and the first panel has a legend of groups.
     """
-    order = np.argsort(x, kind="stable")
-    x = np.asarray(x)[order]
+    x = np.asarray(x)
+    groups = np.array([""] * len(x) if groups is None else groups)
     column = "effect" if "effect" in table else "share"
     for panel, k in zip(display.axes_, indices, strict=True):
-        rows = table[table[kind] == k].iloc[order]
-        marker = "o" if len(x) <= _MAX_MARKERS else ""
-        (line,) = panel.plot(x, rows[column], color=_CLEAR_COLOR, marker=marker, markersize=3)
-        band = panel.fill_between(
-            x, rows["low"], rows["high"], color=_CLEAR_COLOR, alpha=0.25, linewidth=0.0
-        )
-        display.lines_.append(line)
-        display.bands_.append(band)
+        rows = table[table[kind] == k]
+        for i, group in enumerate(dict.fromkeys(groups.tolist())):
+            members = np.flatnonzero(groups == group)
+            order = members[np.argsort(x[members], kind="stable")]
+            curve, places = rows.iloc[order], x[order]
+            color = _GROUP_COLORS[i % len(_GROUP_COLORS)]
+            style = _GROUP_STYLES[i % len(_GROUP_STYLES)]
+            marker = "o" if len(places) <= _MAX_MARKERS else ""
+            (line,) = panel.plot(
+                places, curve[column], style, color=color, marker=marker, markersize=3, label=group
+            )
+            band = panel.fill_between(
+                places, curve["low"], curve["high"], color=color, alpha=0.25, linewidth=0.0
+            )
+            display.lines_.append(line)
+            display.bands_.append(band)
         panel.set_title(titles[k], fontsize="small")
         panel.tick_params(labelsize="small")
         _add_x_label(panel, x_label)
@@ -505,4 +530,6 @@ def _draw_curves(display, table, kind, indices, titles, *, x, x_label=""):
         panel.locator_params(axis="x", nbins=_MAX_TICKS, integer=x.dtype.kind in "iu")
         # Write 200101 in place of 1 + 2.001e5.
         panel.ticklabel_format(axis="x", useOffset=False)
+    if len(set(groups.tolist())) > 1:
+        display.axes_[0].legend(fontsize="x-small")
     _fit_texts(display.axes_, ("x", "y"))

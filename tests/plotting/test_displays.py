@@ -661,6 +661,25 @@ def test_shares_over_a_continuous_covariate_are_curves(X, lda):
         assert_allclose([edges.min(), edges.max()], [rows["low"].min(), rows["high"].max()])
 
 
+def test_each_level_of_the_other_covariates_has_a_curve(X, lda):
+    covariates = pd.DataFrame({"year": np.arange(80) % 7, "party": list("ab") * 40})
+    at = pd.DataFrame({"year": [4, 0, 2, 1, 3], "party": list("babab")})
+    options = {"at": at, "effects_kw": {"random_state": 0}}
+    display = EffectsDisplay.from_estimator(lda, X, covariates, topics=[2, 0], **options)
+    table = covariate_effects(lda, X, covariates, at=at, random_state=0)
+    curves = iter(display.lines_)
+    for topic in (2, 0):
+        effects = table.loc[table["topic"] == topic, "effect"].to_numpy()
+        for party, places in ("b", [2, 4, 0]), ("a", [1, 3]):
+            line = next(curves)
+            assert line.get_label() == party
+            assert_allclose(line.get_xdata(), at["year"][places])
+            assert_allclose(line.get_ydata(), effects[places])
+    assert len({line.get_color() for line in display.lines_}) == 2
+    names = [text.get_text() for text in display.axes_[0].get_legend().get_texts()]
+    assert names == ["b", "a"] and display.axes_[1].get_legend() is None
+
+
 @pytest.mark.parametrize("years", [True, False])
 def test_shares_of_topics_by_group(X, lda, years):
     groups = np.tile([2003, 2001, 2002, 2004] if years else list("dabc"), 20)
