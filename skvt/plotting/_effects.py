@@ -211,7 +211,17 @@ class EffectsDisplay:
         -------
         EffectsDisplay
             The display, drawn.
+
+        Raises
+        ------
+        TypeError
+            If ``options`` has other parameters than those of :meth:`plot`.
         """
+        if unknown := options.keys() - {"terms", "topics", "n_columns"}:
+            raise TypeError(
+                f"EffectsDisplay.plot has no parameters {sorted(unknown)}. Pass parameters of "
+                "covariate_effects in effects_kw, such as effects_kw={'formula': 'bs(year, df=5)'}."
+            )
         effects = covariate_effects(estimators, X, covariates, at=at, **(effects_kw or {}))
         return cls.from_data(effects, at=at, ax=ax, **options)
 

@@ -661,6 +661,11 @@ def test_shares_over_a_continuous_covariate_are_curves(X, lda):
         assert_allclose([edges.min(), edges.max()], [rows["low"].min(), rows["high"].max()])
 
 
+def test_options_of_effects_are_refused_before_any_work():
+    with pytest.raises(TypeError, match=r"\['formula'\]. Pass parameters .* in effects_kw"):
+        EffectsDisplay.from_estimator(None, None, None, formula="year")
+
+
 def test_each_level_of_the_other_covariates_has_a_curve(X, lda):
     covariates = pd.DataFrame({"year": np.arange(80) % 7, "party": list("ab") * 40})
     at = pd.DataFrame({"year": [4, 0, 2, 1, 3], "party": list("babab")})
