@@ -231,10 +231,10 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             warnings.warn(
                 "These counts vary more than counts of words do, even in single columns. Topics "
                 "cannot describe this, so the fit may find many topics that mean nothing. For "
-                "counts such as those of genes in cells or bacteria in samples, use "
-                "skvt.MemoizedDPMixture with components="
-                'skvt.components.NegativeBinomial(exposure="row_total"). If rows are mixtures of '
-                "subjects, use skvt.StructuredLDA with a number of topics that you choose.",
+                "clusters of rows, such as cells, use skvt.MemoizedDPMixture with "
+                'components=skvt.components.NegativeBinomial(exposure="row_total"). For topics, '
+                "such as groups of taxa, set their number in skvt.StructuredLDA(n_components=...), "
+                "chosen by skvt.metrics.topic_stability.",
                 UserWarning,
                 stacklevel=find_stack_level(),
             )

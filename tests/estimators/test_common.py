@@ -353,6 +353,7 @@ def test_a_seed_decides_everything(entry, method):
 
 
 @every_estimator
+@pytest.mark.filterwarnings("ignore:These counts vary more than counts of words")
 def test_the_number_of_jobs_changes_no_bit(entry):
     # There are more rows than in a chunk.
     X = np.concatenate([entry.data(seed) for seed in range(40)])

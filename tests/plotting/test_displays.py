@@ -197,7 +197,7 @@ def test_moves_stand_at_the_passes_that_accepted_them():
 
 def test_a_stream_that_follows_a_fit_is_drawn_after_it():
     X = overlapping()
-    model = MemoizedDPGMM(2, max_components=4, max_iter=2, random_state=0).fit(X)
+    model = MemoizedDPGMM(2, max_components=6, max_iter=2, random_state=0).fit(X)
     for seed in range(1, 6):
         model.partial_fit(overlapping(seed=seed) + (20.0 if seed > 2 else 0.0))
     (line,) = TemperatureDisplay.from_estimator(model).lines_

@@ -97,7 +97,7 @@ def project_to_factors(X: Array, weights: Array, n_directions: int) -> Array:
     variances, basis = np.linalg.eigh(correlations * scales[:, None] * scales)
     edge = np.median(variances) * (1.0 + np.sqrt(variances.size / weights.sum())) ** 2
     # Eigenvalues are in ascending order.
-    n_kept = max(np.count_nonzero(variances > edge), min(n_directions, variances.size))
+    n_kept = max(int(np.count_nonzero(variances > edge)), min(n_directions, variances.size))
     kept_variances = np.maximum(variances[-n_kept:], _MIN_EIGENVALUE * variances[-1])
     return np.asarray(X @ (scales[:, None] * basis[:, -n_kept:] / np.sqrt(kept_variances)))
 
