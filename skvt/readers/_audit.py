@@ -51,7 +51,7 @@ _JUDGED_SIZE = 1_000
 # Columns of counts rise with the total of their row if most of them vary more than Poisson counts
 # and the four conditions of the following constants hold.
 # Minimum number of columns of counts.
-_MIN_COUNT_COLUMNS = 10
+MIN_COUNT_COLUMNS = 10
 # Minimum variance of the total, divided by the sum of the variances of the columns.
 _MIN_TOTAL_RATIO = 2.0
 # Minimum share of the columns with a positive covariance with the total of all other columns.
@@ -114,8 +114,8 @@ _REMEDIES = {
     ),
     "logarithms of counts": (
         "logarithms of counts, such as those of genes in cells, which Gaussians do not describe: "
-        "pass the counts, with components=NegativeBinomial(exposure='row_total'), or some ten "
-        "principal components"
+        "fit MemoizedDPMixture(components=NegativeBinomial(exposure='row_total')) to the counts, "
+        "or Gaussians to some ten principal components"
     ),
     "not positive": "amounts are modelled without logarithms, because a few are 0 or less: if "
     "these are errors or stand for missing values, replace them by NaN; if they are true zeros, "
@@ -394,7 +394,7 @@ def find_suspicious_columns(summaries, table, n_rows):
     findings |= _find_counts_rising_with_total(summaries, table)
     modelled = {j: summaries[j].values for block in table.blocks for j in block.columns.tolist()}
     numbers = [j for j, values in modelled.items() if _may_be_logarithms(values)]
-    if len(numbers) >= _MIN_COUNT_COLUMNS:
+    if len(numbers) >= MIN_COUNT_COLUMNS:
         rows = np.stack([modelled[j] for j in numbers], axis=1)
         findings |= find_logarithms_of_counts(rows, numbers)
     # Repetitions of a column that has a finding itself are not reported.
@@ -508,7 +508,7 @@ def _find_counts_rising_with_total(summaries, table):
         or (type(block.spec).__name__ == "Categorical" and summaries[j].has_few_values)
     }
     values_of_counts = {j: x for j, x in values_of_counts.items() if _are_counts(x)}
-    if len(values_of_counts) < _MIN_COUNT_COLUMNS:
+    if len(values_of_counts) < MIN_COUNT_COLUMNS:
         return {}
     # The columns of X are the columns of counts, with the mean for missing values.
     columns = [np.nan_to_num(x, nan=np.nanmean(x)) for x in values_of_counts.values()]
@@ -558,6 +558,16 @@ def find_logarithms_of_counts(X, positions):
         return {}
     largest = rows.max(axis=0)
     return {j: ("logarithms of counts", f"up to {largest[i]:.2g}") for i, j in enumerate(positions)}
+
+
+def warn_of_logarithms(X):
+    """Warn if the rows of an array, for a mixture of Gaussians, are logarithms of counts.
+
+    X has at least ``MIN_COUNT_COLUMNS`` columns. Rows in chunks are not judged.
+    """
+    if isinstance(X, np.ndarray) and len(X) >= MIN_ROWS and find_logarithms_of_counts(X, [0]):
+        remedy = _REMEDIES["logarithms of counts"]
+        warnings.warn(f"X has {remedy}.", ColumnWarning, stacklevel=find_stack_level())
 
 
 def _are_counts(values):

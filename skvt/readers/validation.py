@@ -443,7 +443,7 @@ def find_stack_level():
     """
     # ``_getframe(1)`` is the frame of the function that issues the warning.
     frame, level = sys._getframe(1), 1
-    packages = {"skvt", "sklearn", "contextlib"}
+    packages = {"skvt", "sklearn", "contextlib", "functools"}
     while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in packages:
         frame, level = frame.f_back, level + 1
     return level

@@ -506,6 +506,9 @@ def test_logarithms_of_counts_are_named(make):
     mixture, (message,) = fit_and_warnings_of(make(logs))
     assert "and 25 more: logarithms of counts" in message
     assert set(mixture.table_report_["why"]) == {"logarithms of counts"}
+    with pytest.warns(skvt.ColumnWarning, match="X has logarithms of counts, .* to the") as caught:
+        skvt.MemoizedDPGMM(covariance_type="diag", **FEW_PASSES).fit(logs)
+    assert caught[0].filename == __file__
     magnitudes = np.random.default_rng(0).uniform(0.0, [[12.0], [90.0]] * 60, counts.shape)
     for X in (magnitudes * (counts > 0), counts / 3.0):
         assert "logarithms of counts" not in "".join(fit_and_warnings_of(make(X))[1])
