@@ -249,7 +249,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         belongs. The integral is exact except in four cases: "low_rank" covariances use a Student t
         of the same moments, negative binomials with exposures use a beta prime for each row,
         Student's t uses a quadrature to six digits, and several ordinal columns use a quadrature of
-        128 points.
+        128 points. Densities of rows in which different values are missing cannot be compared; use
+        :func:`skvt.unusual_rows` for them.
 
         Parameters
         ----------

@@ -106,6 +106,8 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     title = f"{n_rows:,} rows in {n_shown} {plural_kind}"
     certainty = _describe_certainty(probabilities, labels < 0, profiles.kind)
     worst_rows = unusual_rows(mixture, X)
+    # Rows have the labels of a pandas index, or else their position.
+    row_labels = X.index if hasattr(X, "iloc") else range(n_rows)
     body = [
         f"<h1>{title}</h1>",
         f"<p>The rows have {len(profiles.columns)} columns that the model describes.</p>",
@@ -127,11 +129,11 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         f"<h2>{WORST_ROWS_TITLE}</h2>",
         "<p class=note>For each of these rows, the table names the column whose value fits the "
         "other values of the row worst, and the value that these suggest. The score is in nats; "
-        "an average row has 0. A row with one very improbable value may come before a row with a "
-        "larger score.</p>",
+        "an average row has 0. Rows without names have their position, from 0. A row with one very "
+        "improbable value may come before a row with a larger score.</p>",
         html_table(
             ["row", "column", "value", "expected", "score"],
-            [(*map(_format_value, (row, column, value, expected)), f"{score:.1f}")
+            [(*map(_format_value, (row_labels[row], column, value, expected)), f"{score:.1f}")
              for row, column, value, expected, score in worst_rows.itertuples(index=False)],
             text={1, 2, 3},
         ),

@@ -346,3 +346,24 @@ def test_means_are_shown_with_the_names_of_the_columns():
     model = CAVIGaussianMixture(2, random_state=0).fit(X).set_words(["a", "b", "c"])
     labels = ComponentsDisplay.from_estimator(model).ax_.get_xticklabels()
     assert [label.get_text() for label in labels] == ["a", "b", "c"]
+
+
+def test_descriptions_say_by_how_much_amounts_vary():
+    # The amounts of both groups have the median 18. Most are within 5 % and 65 % of it.
+    rng = np.random.default_rng(0)
+    z = rng.random(1_000) < 0.5
+    deviation = np.log(np.where(z, 1.05, 1.65))
+    frame = pd.DataFrame(
+        {"amount": 18.0 * np.exp(deviation * rng.normal(size=z.size)), "x": 8.0 * z}
+    )
+    frame["x"] += rng.normal(size=z.size)
+    blocks = [("amount", Gaussian(log=["amount"]), ["amount"]), ("x", Gaussian(), ["x"])]
+    mixture = MemoizedDPMixture(2, components=blocks, moves=(), labels_init=z.astype(int)).fit(
+        frame
+    )
+    found = re.findall(
+        r"amount (\S+), give or take (\d+)% \(on average", mixture.describe(form="text")
+    )
+    by_share = sorted((int(share), float(number)) for number, share in found)
+    for (share, number), true_share in zip(by_share, (5, 65), strict=True):
+        assert share == pytest.approx(true_share, abs=0.1 * true_share) and abs(number - 18.0) < 1.5

@@ -170,6 +170,11 @@ def test_the_report_answers_its_questions(mixture, table, tmp_path):
     worst = page.text.split("Which rows fit worst?")[1]
     assert worst.index("16.2") < worst.index("\n", worst.index("16.2"))
     assert "62273" in worst
+    # Rows have the labels of the index.
+    names = [f"patient {n}" for n in range(len(rows))]
+    skvt.cluster_report(mixture, rows.set_axis(names), path)
+    named = Page(path.read_text(encoding="utf-8")).text.split("Which rows fit worst?")[1]
+    assert "patient 200" in named and "patient 200" not in worst
 
 
 def test_a_report_after_a_stream_describes_components(table, tmp_path):
