@@ -12,6 +12,8 @@ from dataclasses import replace
 from numbers import Integral
 
 import numpy as np
+import scipy.sparse as sp
+from scipy.special import softmax
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_scalar
 
@@ -55,6 +57,8 @@ N_FOLDS = 10
 # by their labels, and the number of rows of a fit is a sum of responsibilities, so that the ratio
 # may be less than 1 for all rows.
 _MIN_SHARE_OF_ROWS = 0.9
+# Responsibilities that differ by less than this number are equal, up to rounding errors.
+_MAX_ROUNDING_OF_RESP = 1e-6
 # Criteria by which the next pair to join is chosen.
 CRITERIA = ("auto", "share", "entropy", "evidence")
 # Common factors of more columns than this may hide groups.
@@ -91,6 +95,7 @@ class ClustersMixin:
             X, weights = take_rows(
                 X, weights, foreground if foreground.size else np.arange(weights.size)
             )
+        X, weights = take_rows(X, weights, _find_informative_rows(fitted, X, weights, workers))
         assignments = make_assignments(iterate_results(fitted, X, weights, workers))
         model, stats = fitted.model, fitted.stats.as_stats()
         component = model.component
@@ -459,6 +464,25 @@ def iterate_results(fitted, X, weights, workers, stats=None):
     model, stats = fitted.model, fitted.stats if stats is None else stats
     global_params = model.row_globals(stats, batch=None, run=workers.run)
     return iterate_local_results(model, lambda batch: global_params, make_rows(X, weights), workers)
+
+
+def _find_informative_rows(fitted, X, weights, workers):
+    """Return the indices of rows whose values say something about their component; else all rows.
+
+    The responsibilities of a row without a value, or of counts whose exposure is 0, are the
+    expected weights of the components. Such rows must not count as overlap of components.
+    """
+    all_rows = np.arange(weights.size)
+    is_empty = X.getnnz(axis=1) == 0 if sp.issparse(X) else ~np.nan_to_num(X).any(axis=1)
+    if not is_empty.any():
+        return all_rows
+    log_weights, *_ = fitted.model.row_globals(fitted.stats, batch=None, run=workers.run)
+    empty_rows = np.flatnonzero(is_empty)
+    results = iterate_results(fitted, *take_rows(X, weights, empty_rows), workers)
+    resp = np.concatenate([result.q for _, result in results])
+    says_nothing = np.abs(resp - softmax(log_weights)).max(axis=1) < _MAX_ROUNDING_OF_RESP
+    informative_rows = np.setdiff1d(all_rows, empty_rows[says_nothing])
+    return informative_rows if informative_rows.size else all_rows
 
 
 def should_hold_out_rows(model, evidence, weights):

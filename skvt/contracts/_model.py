@@ -591,12 +591,12 @@ def check_requirements(model: Model, requirements: Iterable[Requirement]) -> Non
             )
 
 
-def require_one_temperature(model: Model, inv_temp: float | Array) -> None:
+def require_one_temperature(inv_temp: float | Array) -> None:
     """Raise ValueError if a policy gives each row its own temperature, for models without them."""
     if np.ndim(inv_temp):
         raise ValueError(
             "The temperature policy returned inverse temperatures of single rows, an array of "
-            f"shape {np.shape(inv_temp)}, but these local steps of {type(model).__name__} take "
-            "one number for all rows of a batch. Return a number from 'inv_temp' of the running "
-            "policy; topic models take an array with local_step='mean_field'."
+            f"shape {np.shape(inv_temp)}, but the local steps of this estimator take one number "
+            "for all rows of a batch. Return a number from 'inv_temp' of the running policy; "
+            "StructuredLDA takes an array with local_step='mean_field'."
         )

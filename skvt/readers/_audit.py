@@ -551,7 +551,8 @@ def find_logarithms_of_counts(X, positions):
         counts = scaled / np.where(scaled > 0.0, scaled, np.inf).min(axis=1, keepdims=True)
         tolerances = np.minimum(_MAX_RELATIVE_DEVIATION * counts, _MAX_DEVIATION)
         are_counts = (np.abs(counts - np.rint(counts)) <= tolerances) & (counts <= _MAX_READS)
-    is_judged = (rows > 0.0).sum(axis=1) >= _MIN_POSITIVE_VALUES
+    # The logarithm of 1 plus a small number is the number, so that small rates look like counts.
+    is_judged = ((rows > 0.0).sum(axis=1) >= _MIN_POSITIVE_VALUES) & (rows.max(axis=1) > 0.1)
     # Rows that have one value, apart from zeros, may be anything.
     is_logarithm = are_counts.all(axis=1) & (counts.max(axis=1) > 1.5)
     if not is_judged.any() or is_logarithm[is_judged].mean() <= 0.5 or not (rows % 1.0).any():

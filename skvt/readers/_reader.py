@@ -468,7 +468,9 @@ def _count_copies(X):
     log_probability = log_other.sum() + has_word @ (log_share - log_other)
     is_long = np.diff(has_word.indptr) >= _MIN_WORDS_OF_COPIES
     is_unlikely = log_probability < np.log(_MAX_EXPECTED_ROWS / X.shape[0])
-    return int(n_rows[is_frequent & is_long & is_unlikely].sum())
+    # A single text determines no shares.
+    is_copy = is_frequent & is_long & (is_unlikely | (first_rows.size == 1))
+    return int(n_rows[is_copy].sum())
 
 
 def _describe_missing(X):

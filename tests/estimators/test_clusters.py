@@ -1,5 +1,6 @@
 """Components are joined to clusters."""
 
+import warnings
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -27,7 +28,7 @@ from skvt import (
 )
 from skvt._results import _clusters as _clusters_mixin
 from skvt._results._clusterings import explain_rejection
-from skvt.components import Bernoulli, Gaussian
+from skvt.components import Bernoulli, Gaussian, NegativeBinomial
 from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.models.mixture import Assignments, Joins, join_components, measure_valley
 from skvt.models.mixture._pairs import _PositiveResp
@@ -807,3 +808,25 @@ def test_labels_are_those_of_clusters_if_the_user_asks_for_them():
     assert mixture.predict(X, n_clusters=4).max() == 3
     mixture.partial_fit(X[::2])  # This joins no components.
     assert mixture.labels_.max() == mixture.predict(X).max() == mixture.n_components_ - 1
+
+
+@pytest.mark.parametrize("kind", ["counts", "missing"])
+def test_rows_that_say_nothing_are_no_overlap_of_components(kind):
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=300)
+    rates = rng.gamma(1.0, 1.0, (3, 15))[y]
+    X = rng.poisson(rng.gamma(4.0, 1.5, (300, 1)) * rates).astype(float)
+    empty = np.zeros((100, 15))
+    component = NegativeBinomial(exposure="row_total")
+    if kind == "missing":
+        X, empty, component = (
+            rng.normal(6.0 * y[:, None], size=(300, 15)),
+            empty + np.nan,
+            Gaussian("diag"),
+        )
+    mixture = MemoizedDPMixture(components=component, random_state=0)
+    assert mixture.fit(X).n_clusters_ == 3
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        mixture.fit(np.concatenate([X, empty]))
+    assert mixture.n_components_ == mixture.n_clusters_ == 3

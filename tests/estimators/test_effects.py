@@ -102,7 +102,9 @@ def least_squares(design, values, groups=None):
         )
         degree = np.trace(form) ** 2 / np.trace(form @ form) / (1.0 + kurtosis / 2.0)
         variances.append(max(robust, (degree * robust + 4.0 * pooled) / (degree + 4.0)))
-        degrees.append(degree + 4.0)
+        of_normal_errors = degree * (1.0 + kurtosis / 2.0)
+        total = degree + 4.0
+        degrees.append(total if pooled > robust else min(total, of_normal_errors))
     return to_coefficients @ values, np.sqrt(variances), np.array(degrees)
 
 
@@ -147,6 +149,18 @@ def test_intervals_of_a_small_group_miss_a_null_effect_as_often_as_they_should(s
     of_group = table[table["term"] == "group[T.many]"]
     # The standard error of the rate is .015 if it is .05.
     assert np.mean((of_group["low"] > 0.0) | (of_group["high"] < 0.0)) < 0.1
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_intervals_of_a_small_group_whose_shares_vary_more_are_wide_enough(size):
+    rng, n_topics = np.random.default_rng(size), 400
+    is_few = np.arange(300) < size
+    X = 1.0 + 0.05 * np.where(is_few, 4.0, 1.0)[:, None] * rng.normal(size=(300, n_topics))
+    shares = Topics(CERTAIN * np.eye(n_topics))
+    table = covariate_effects(shares, X, is_few.astype(float), n_draws=2)
+    of_group = table[table["term"] == "x0"]
+    # The standard error of the rate is .011 if it is .05.
+    assert np.mean((of_group["low"] > 0.0) | (of_group["high"] < 0.0)) < 0.08
 
 
 @pytest.mark.parametrize("link", ["identity", "logit"])

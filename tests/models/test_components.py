@@ -395,6 +395,19 @@ def test_common_factors_depend_neither_on_units_nor_on_how_rows_are_repeated():
     np.testing.assert_allclose(repeated @ repeated.T, factors @ factors.T, atol=1e-8)
 
 
+def test_constant_columns_change_no_common_factor():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3)) @ rng.normal(size=(3, 12)) + rng.normal(size=(300, 12))
+    factors = components.project_to_factors(X, np.ones(300), 2)
+    # The mean of 0.1 has a rounding error, and more than half of all directions are empty.
+    X = np.column_stack([X, np.full((300, 20), 0.1), X[:, :4] + X[:, 4:8]])
+    again = components.project_to_factors(X[:, :32], np.ones(300), 2)
+    assert again.shape == factors.shape
+    np.testing.assert_allclose(again @ again.T, factors @ factors.T, atol=1e-8)
+    dependent = components.project_to_factors(X, np.ones(300), 2)
+    assert dependent.shape[1] <= 12
+
+
 def test_common_factors_of_columns_of_which_one_is_the_sum_of_others_are_finite():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(50, 3))

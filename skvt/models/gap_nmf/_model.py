@@ -227,7 +227,7 @@ class GaPNMF(ConjugateModel):
         ``row_starts`` of the result is the H of the last sweep, from which the next local step of
         the same rows starts.
         """
-        require_one_temperature(self, inv_temp)
+        require_one_temperature(inv_temp)
         table, shift = _make_table(global_params.log_rates, inv_temp, self.dtype)
         spectra = table, shift, global_params.rates.astype(self.dtype)
         blocks = pieces(batch.n_rows, ROWS_PER_BLOCK)

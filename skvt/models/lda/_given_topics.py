@@ -161,7 +161,7 @@ class LDAGivenTopics(LDA):
                 batch, global_params, inv_temp, run, with_energy=with_energy,
                 with_marginal=with_marginal, with_stats=with_stats,
             )  # fmt: skip
-        require_one_temperature(self, inv_temp)
+        require_one_temperature(inv_temp)
         log_beta, seed, _ = global_params
         inv_temp = self.dtype.type(inv_temp)
         is_sampled = self.local == "gibbs" and seed is not None

@@ -15,6 +15,9 @@ from skvt.typing import Array, IndexArray
 # Rows count as constant along an eigenvector if its eigenvalue, relative to the largest one, is at
 # most this number.
 _MIN_EIGENVALUE = 1e-9
+# A column counts as constant if its standard deviation, relative to its mean, is at most this
+# number.
+_MIN_RELATIVE_DEVIATION = 1e-12
 # Number of columns, and of directions of extreme kurtosis, that :func:`cluster_along_line` tries.
 _N_TRIED_DIRECTIONS = 3
 # The density at a row is the inverse of the distance to the row that comes this number of places
@@ -47,9 +50,12 @@ def standardise_columns(X: Array, row_shares: Array) -> Array:
 
     ``row_shares`` (n,) are the weights of the rows, divided by their sum.
     """
-    X = X - row_shares @ X
+    means = row_shares @ X
+    X = X - means
     deviation = np.sqrt(row_shares @ X**2)
-    return X / np.where(deviation > 0.0, deviation, 1.0)
+    # The mean of a constant column, such as 0.1, may have a rounding error.
+    varies = deviation > _MIN_RELATIVE_DEVIATION * np.abs(means)
+    return np.where(varies, X, 0.0) / np.where(varies, deviation, 1.0)
 
 
 def _standardise_and_correlate(X: Array, weights: Array) -> tuple[Array, Array]:
@@ -92,14 +98,18 @@ def project_to_factors(X: Array, weights: Array, n_directions: int) -> Array:
     X, correlations = _standardise_and_correlate(X, weights)
     # The diagonal of the inverse matrix has the inverse variances of the residuals. The second term
     # makes the matrix regular if a column is constant, or a sum of others.
-    ridge = _MIN_EIGENVALUE * len(correlations) * np.eye(len(correlations))
+    ridge = _MIN_EIGENVALUE * np.eye(len(correlations))
     scales = np.sqrt(np.diagonal(np.linalg.inv(correlations + ridge)))
     variances, basis = np.linalg.eigh(correlations * scales[:, None] * scales)
+    # Leave out directions in which rows do not vary, up to rounding errors.
+    varies = variances > _MIN_EIGENVALUE * variances[-1]
+    if not varies.any():
+        return np.zeros((len(X), 1))
+    variances, basis = variances[varies], basis[:, varies]
     edge = np.median(variances) * (1.0 + np.sqrt(variances.size / weights.sum())) ** 2
     # Eigenvalues are in ascending order.
     n_kept = max(int(np.count_nonzero(variances > edge)), min(n_directions, variances.size))
-    kept_variances = np.maximum(variances[-n_kept:], _MIN_EIGENVALUE * variances[-1])
-    return np.asarray(X @ (scales[:, None] * basis[:, -n_kept:] / np.sqrt(kept_variances)))
+    return np.asarray(X @ (scales[:, None] * basis[:, -n_kept:] / np.sqrt(variances[-n_kept:])))
 
 
 def project_to_least_normal(X: Array, weights: Array, n_directions: int) -> Array:
