@@ -117,7 +117,7 @@ def outcome_by_cluster(
     >>> import numpy as np
     >>> from skvt import MemoizedDPGMM, outcome_by_cluster
     >>> rng = np.random.default_rng(0)
-    >>> y = np.repeat([0.0, 1.0], 100)
+    >>> y = np.repeat([0.0, 1.0], [120, 80])
     >>> X = rng.normal(size=(200, 2)) + 9.0 * y[:, None]
     >>> mixture = MemoizedDPGMM(random_state=0).fit(X)
     >>> outcome_by_cluster(mixture, X, y, random_state=0)["mean"].round(2).tolist()

@@ -206,8 +206,9 @@ def chosen_type(X, **options):
 def test_few_rows_choose_a_type_whose_held_out_density_is_high(load, seed, monkeypatch):
     monkeypatch.setattr(types, "INITIAL_NUMBERS", (3,) if seed == 9 else (3, 20))
     train, test = rows_of(load, seed)
-    # The quick case fits the chosen type. The others fit "auto", which starts from its short fit.
-    kinds = ("diag", "full", chosen_type(train) if seed == 9 else "auto")
+    # The quick case and digits fit the chosen type. The others fit "auto", which starts from its
+    # short fit. On digits, the optima of fits of one type differ by more than 0.2 nats.
+    kinds = ("diag", "full", chosen_type(train) if seed in (0, 9) else "auto")
     *others, chosen = (of_type(kind).fit(train).score(test) for kind in kinds)
     assert chosen > max(others) - 0.2
 
