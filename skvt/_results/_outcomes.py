@@ -120,8 +120,8 @@ def outcome_by_cluster(
     >>> y = np.repeat([0.0, 1.0], [120, 80])
     >>> X = rng.normal(size=(200, 2)) + 9.0 * y[:, None]
     >>> mixture = MemoizedDPGMM(random_state=0).fit(X)
-    >>> outcome_by_cluster(mixture, X, y, random_state=0)["mean"].round(2).tolist()
-    [0.0, 1.0]
+    >>> outcome_by_cluster(mixture, X, y + 1.0, random_state=0)["mean"].round(2).tolist()
+    [1.0, 2.0]
     """
     pandas = import_pandas("outcome_by_cluster")
     weights = check_settings(
