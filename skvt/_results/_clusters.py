@@ -473,7 +473,7 @@ def _find_informative_rows(fitted, X, weights, workers):
     expected weights of the components. Such rows must not count as overlap of components.
     """
     all_rows = np.arange(weights.size)
-    is_empty = X.getnnz(axis=1) == 0 if sp.issparse(X) else ~np.nan_to_num(X).any(axis=1)
+    is_empty = np.diff(X.indptr) == 0 if sp.issparse(X) else ~np.nan_to_num(X).any(axis=1)
     if not is_empty.any():
         return all_rows
     log_weights, *_ = fitted.model.row_globals(fitted.stats, batch=None, run=workers.run)
