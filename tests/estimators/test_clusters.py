@@ -810,7 +810,7 @@ def test_labels_are_those_of_clusters_if_the_user_asks_for_them():
     assert mixture.labels_.max() == mixture.predict(X).max() == mixture.n_components_ - 1
 
 
-@pytest.mark.parametrize("kind", ["counts", "missing"])
+@pytest.mark.parametrize("kind", ["counts", "sparse counts", "missing"])
 def test_rows_that_say_nothing_are_no_overlap_of_components(kind):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=300)
@@ -828,5 +828,6 @@ def test_rows_that_say_nothing_are_no_overlap_of_components(kind):
     assert mixture.fit(X).n_clusters_ == 3
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        mixture.fit(np.concatenate([X, empty]))
+        rows = np.concatenate([X, empty])
+        mixture.fit(sp.csr_array(rows) if kind == "sparse counts" else rows)
     assert mixture.n_components_ == mixture.n_clusters_ == 3
