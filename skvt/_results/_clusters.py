@@ -95,7 +95,7 @@ class ClustersMixin:
             X, weights = take_rows(
                 X, weights, foreground if foreground.size else np.arange(weights.size)
             )
-        X, weights = take_rows(X, weights, _find_informative_rows(fitted, X, weights, workers))
+        X, weights = _leave_out_silent_rows(fitted, X, weights, workers)
         assignments = make_assignments(iterate_results(fitted, X, weights, workers))
         model, stats = fitted.model, fitted.stats.as_stats()
         component = model.component
@@ -466,23 +466,23 @@ def iterate_results(fitted, X, weights, workers, stats=None):
     return iterate_local_results(model, lambda batch: global_params, make_rows(X, weights), workers)
 
 
-def _find_informative_rows(fitted, X, weights, workers):
-    """Return the indices of rows whose values say something about their component; else all rows.
+def _leave_out_silent_rows(fitted, X, weights, workers):
+    """Return rows and weights without the rows whose values say nothing about their component.
 
     The responsibilities of a row without a value, or of counts whose exposure is 0, are the
-    expected weights of the components. Such rows must not count as overlap of components.
+    expected weights of the components. Such rows must not count as overlap of components. If all
+    rows are of this kind, they are returned unchanged.
     """
-    all_rows = np.arange(weights.size)
     is_empty = np.diff(X.indptr) == 0 if sp.issparse(X) else ~np.nan_to_num(X).any(axis=1)
     if not is_empty.any():
-        return all_rows
+        return X, weights
     log_weights, *_ = fitted.model.row_globals(fitted.stats, batch=None, run=workers.run)
     empty_rows = np.flatnonzero(is_empty)
     results = iterate_results(fitted, *take_rows(X, weights, empty_rows), workers)
     resp = np.concatenate([result.q for _, result in results])
-    says_nothing = np.abs(resp - softmax(log_weights)).max(axis=1) < _MAX_ROUNDING_OF_RESP
-    informative_rows = np.setdiff1d(all_rows, empty_rows[says_nothing])
-    return informative_rows if informative_rows.size else all_rows
+    is_silent = np.abs(resp - softmax(log_weights)).max(axis=1) < _MAX_ROUNDING_OF_RESP
+    kept_rows = np.delete(np.arange(weights.size), empty_rows[is_silent])
+    return take_rows(X, weights, kept_rows) if kept_rows.size else (X, weights)
 
 
 def should_hold_out_rows(model, evidence, weights):

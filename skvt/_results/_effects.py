@@ -159,11 +159,11 @@ def covariate_effects(
 
     If an effect rests on few rows, they may all have shares near 0 by chance, and their robust
     variance is then near 0, too. It is therefore averaged with the variance that follows if the
-    errors of all rows have one variance, or one dispersion for the logit link, and those of the
-    same group one correlation. This variance has the weight of 4 degrees of freedom, as variances
-    of genes are moderated [5]_ (section 3), and the robust variance that of its own degrees of
-    freedom, which are fewer if residuals have heavy tails. If the robust variance is larger than
-    the average, it is used alone.
+    errors of all rows have one variance, or one dispersion for the logit link, and if the errors of
+    all pairs of rows of the same group have one correlation. In the average, this variance has the
+    weight of 4 degrees of freedom, as variances of genes are moderated [5]_ (section 3). The robust
+    variance has the weight of its degrees of freedom, which are fewer if residuals have heavy
+    tails. If the robust variance is larger than the average, it is used alone.
 
     References
     ----------

@@ -73,13 +73,13 @@ def moderate_variances(robust, pooled, degrees_of_freedom, kurtosis):
     of freedom: the sum of those of both if the pooled variance is larger, and otherwise at most
     those of the robust variance for normal errors.
     """
-    of_normal_errors = degrees_of_freedom
+    degrees_of_normal_errors = degrees_of_freedom
     degrees_of_freedom = degrees_of_freedom / (1.0 + 0.5 * kurtosis)  # [SeberLee03 sec. 1.5]
     total = _POOLED_DEGREES_OF_FREEDOM + degrees_of_freedom
     share = _POOLED_DEGREES_OF_FREEDOM / total
     variances = robust + share * np.maximum(pooled - robust, 0.0)  # [Smyth04 sec. 3]
     # The degrees of freedom of a larger robust variance are not raised above those that it has.
-    total = np.where(pooled > robust, total, np.minimum(total, of_normal_errors))
+    total = np.where(pooled > robust, total, np.minimum(total, degrees_of_normal_errors))
     return variances, variances / np.sqrt(total)
 
 

@@ -277,11 +277,12 @@ def _describe_column(profiles, k, j):
     text = f"{number_text} (all {number_text_of_all})"
     if profiles.differs_in.get((k, j)) == "spread":
         deviation, deviation_of_all = _find_deviation(cell), _find_deviation(cell_of_all)
-        text = f"with {deviation.quantity} {deviation.value:.2g}"
-        text += f" (on average {deviation_of_all.value:.2g})"
         if deviation.quantity == "standard deviation of logarithm":
             share, share_of_all = np.expm1([deviation.value, deviation_of_all.value])
             text = f"{number_text}, give or take {share:.0%} (on average {share_of_all:.0%})"
+        else:
+            text = f"with {deviation.quantity} {deviation.value:.2g}"
+            text += f" (on average {deviation_of_all.value:.2g})"
     for (share, adjective), (share_of_all, _) in zip(
         _describe_point_masses(cell), _describe_point_masses(cell_of_all), strict=True
     ):

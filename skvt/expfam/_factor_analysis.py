@@ -399,8 +399,8 @@ def _factorise_scatter(scatter: Array, max_rank: int) -> Array:
 
     If F needed more than ``max_rank`` columns, or if rounding errors dominate the scatter of an
     almost constant column of data, return a matrix without columns. The algorithm is Cholesky's
-    with pivots. The next pivot is the column of data with the largest share of its
-    scatter that the columns of F so far do not explain.
+    with pivots. The next pivot is the column of data with the largest share of its scatter that the
+    columns of F so far do not explain.
     """
     D = scatter.shape[0]
     # ``factor_rows`` is the transpose of F, whose rows are contiguous. ``residual`` is a row of the

@@ -67,9 +67,8 @@ def topic_explorer(
     megabyte or more, and keyboards and screen readers could hardly reach its parts. Positions on
     the map are principal coordinates of Jensen-Shannon divergences, as in pyLDAvis, but circles
     that would cover each other are moved apart. The search finds the words that the page may show
-    for a topic. The size of a
-    circle grows with the topic's share of the words. The file contains the words, numbers and texts
-    that it shows: consider who may read these.
+    for a topic. The size of a circle grows with the topic's share of the words. The file contains
+    the words, numbers and texts that it shows: consider who may read these.
 
     Examples
     --------

@@ -129,7 +129,7 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         f"<h2>{WORST_ROWS_TITLE}</h2>",
         "<p class=note>For each of these rows, the table names the column whose value fits the "
         "other values of the row worst, and the value that these suggest. The score is in nats; "
-        "an average row has 0. Rows without names have their position, from 0. A row with one very "
+        "an average row has 0. Rows without names are numbered from 0. A row with one very "
         "improbable value may come before a row with a larger score.</p>",
         html_table(
             ["row", "column", "value", "expected", "score"],

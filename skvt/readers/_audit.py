@@ -51,15 +51,16 @@ _JUDGED_SIZE = 1_000
 # Columns of counts rise with the total of their row if most of them vary more than Poisson counts
 # and the four conditions of the following constants hold.
 # Minimum number of columns of counts.
-MIN_COUNT_COLUMNS = 10
+_MIN_COUNT_COLUMNS = 10
 # Minimum variance of the total, divided by the sum of the variances of the columns.
 _MIN_TOTAL_RATIO = 2.0
 # Minimum share of the columns with a positive covariance with the total of all other columns.
 _MIN_RISING_SHARE = 0.9
 # The variances of the columns rise at least like their means to this power.
 _MIN_VARIANCE_POWER = 0.5
-# Rows are logarithms of counts if this is so for more than half of a sample of at least this many
-# rows, and fewer than twice as many, with at least this many positive values each.
+# To find logarithms of counts, a sample of at least _N_JUDGED_ROWS rows, and fewer than twice as
+# many, is judged, without rows that have fewer than _MIN_POSITIVE_VALUES positive values. Columns
+# are logarithms of counts if more than half of these rows are.
 _N_JUDGED_ROWS, _MIN_POSITIVE_VALUES = 100, 5
 # Maximum deviation of a number from the next count, relative to the number and absolutely, and the
 # largest count, because logarithms of larger counts are too imprecise. Logarithms may be rounded to
@@ -257,7 +258,7 @@ def _find_date_as_text(categories):
 def _find_date_as_number(distinct):
     """Return the first of sorted whole numbers as text if all are dates such as 20241231, or None.
 
-    A first digit 0 may lack, as in 1052024 for the first of May.
+    The first digit may be missing if it is 0, as in 1052024 for the first of May.
     """
     if distinct[0] < 1_01_1800 or distinct[-1] > 31_12_2199:
         return None
@@ -394,7 +395,7 @@ def find_suspicious_columns(summaries, table, n_rows):
     findings |= _find_counts_rising_with_total(summaries, table)
     modelled = {j: summaries[j].values for block in table.blocks for j in block.columns.tolist()}
     numbers = [j for j, values in modelled.items() if _may_be_logarithms(values)]
-    if len(numbers) >= MIN_COUNT_COLUMNS:
+    if numbers:
         rows = np.stack([modelled[j] for j in numbers], axis=1)
         findings |= find_logarithms_of_counts(rows, numbers)
     # Repetitions of a column that has a finding itself are not reported.
@@ -508,7 +509,7 @@ def _find_counts_rising_with_total(summaries, table):
         or (type(block.spec).__name__ == "Categorical" and summaries[j].has_few_values)
     }
     values_of_counts = {j: x for j, x in values_of_counts.items() if _are_counts(x)}
-    if len(values_of_counts) < MIN_COUNT_COLUMNS:
+    if len(values_of_counts) < _MIN_COUNT_COLUMNS:
         return {}
     # The columns of X are the columns of counts, with the mean for missing values.
     columns = [np.nan_to_num(x, nan=np.nanmean(x)) for x in values_of_counts.values()]
@@ -542,8 +543,11 @@ def find_logarithms_of_counts(X, positions):
 
     c is a factor of each row, such as 10,000 divided by the total of the row. The smallest positive
     value of a row probably stands for one count. ``X`` (N, D) is an array or a sparse matrix, and
-    ``positions`` are the positions of its D columns in the table.
+    ``positions`` are the positions of its D columns in the table. Fewer than _MIN_COUNT_COLUMNS
+    columns are not judged.
     """
+    if X.shape[1] < _MIN_COUNT_COLUMNS:
+        return {}
     rows = X[:: max(1, X.shape[0] // _N_JUDGED_ROWS)]
     rows = np.nan_to_num(np.asarray(dense(rows), np.float64))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -564,7 +568,7 @@ def find_logarithms_of_counts(X, positions):
 def warn_of_logarithms(X):
     """Warn if the rows of an array, for a mixture of Gaussians, are logarithms of counts.
 
-    X has at least ``MIN_COUNT_COLUMNS`` columns. Rows in chunks are not judged.
+    Rows in chunks are not judged.
     """
     if isinstance(X, np.ndarray) and len(X) >= MIN_ROWS and find_logarithms_of_counts(X, [0]):
         remedy = _REMEDIES["logarithms of counts"]
