@@ -215,16 +215,16 @@ def test_few_rows_choose_a_type_whose_held_out_density_is_high(load, seed, monke
 
 @pytest.mark.slow
 def test_factors_of_few_rows_are_judged_by_held_out_rows(monkeypatch):
-    """Held-out rows have 10 nats less under "low_rank", though its bound is a nat higher."""
+    """Fits of "low_rank" have a higher bound, but 3 to 7 nats less for each held-out row."""
     monkeypatch.setattr(types, "INITIAL_NUMBERS", (3, 20))
     X, _ = load_digits(return_X_y=True)
     X = X[:, X.std(axis=0) > 0.0]
     X = (X - X.mean(axis=0)) / X.std(axis=0)
-    # With eight folds, "low_rank" was chosen for this draw, the third of its generator.
-    rng = np.random.default_rng(1)
-    rows = [rng.permutation(n) for n in (178, 569, len(X))][-1]
-    train = X[rows[: int(2.5 * X.shape[1])]]
-    assert chosen_type(train, candidates=("diag", "low_rank")) == "diag"
+    for seed in range(3):
+        rows = np.random.default_rng(seed).permutation(len(X))
+        train = X[rows[: int(2.5 * X.shape[1])]]
+        assert next(iter(bounds(train, LEARNED))) == "low_rank"
+        assert chosen_type(train) == "diag"
 
 
 @pytest.mark.slow
