@@ -46,10 +46,13 @@ class FitMonitor:
         self._pass_task = self._context.subcontext(task_name="pass")
         self._pass_task.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
-    def end_pass(self, model, state, perplexity=None):
-        """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit."""
+    def end_pass(self, model, state, perplexity=None, *, is_last=False):
+        """End a pass, with its ``perplexity`` if known; return whether a callback stops the fit.
+
+        ``is_last`` tells whether it is the last pass, even if no callback stops the fit.
+        """
         entry = self.history[-1]
-        is_notable = perplexity is not None or self.position.converged
+        is_notable = perplexity is not None or is_last
         if _is_line_due(self._estimator, entry, is_notable or entry.n_iter <= DEFAULT_INTERVAL):
             # The line has the objective if the bound is NaN, as in structured inference, which
             # evaluates the bound only on request.

@@ -130,7 +130,8 @@ def fit_loop(
         monitor.position = position = Position(n_passes, previous_bound, has_converged)
         shows_perplexity = is_due and stopping.in_words
         displayed_perplexity = perplexity(entry.elbo, n_units) if shows_perplexity else None
-        if monitor.end_pass(model, state, displayed_perplexity):
+        is_last = has_converged or n_passes == stopping.max_iter
+        if monitor.end_pass(model, state, displayed_perplexity, is_last=is_last):
             break
     return model, position.converged
 
