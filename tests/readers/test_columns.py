@@ -115,7 +115,7 @@ def test_cells_with_several_values_are_refused_with_a_remedy(cell):
     listed = [("a", Gaussian(), ["x"])]
     assert skvt.MemoizedDPMixture(components=listed, max_components=1).fit(frame).n_components_
     named = [("a", Categorical(), ["cells"])]
-    with pytest.raises(TypeError, match=r"'cells'.*a separate column"):
+    with pytest.raises(ValueError, match=r"'cells'.*a separate column"):
         skvt.MemoizedDPMixture(components=named).fit(frame)
 
 
