@@ -117,8 +117,8 @@ print("the same answers:", np.array_equal(answers, [answer(text) for text in tex
 #
 # What happens if a text has no word that the model knows? It gets the shares of the prior, which
 # say nothing about the text, so tell the caller. Rows with the wrong number of columns or with NaN
-# raise a ``ValueError`` whose text you can show to the caller. A mixture of a table also takes rows
-# with missing values, see :doc:`/guide/files`.
+# raise a ``ValueError`` whose text you can show to the caller. For a mixture of a table,
+# :doc:`/guide/files` has a function that answers records, of which some values may be missing.
 
 counts = worker_vectorizer.transform(["lorem ipsum dolor", "eigenvalues of a matrix"])
 print("words that the model knows:", np.asarray(counts.sum(axis=1)).ravel().tolist())

@@ -40,7 +40,14 @@ depth = reads.sum(axis=1).rename("depth") / 1000
 
 # %%
 # **Choose genes.** A fit of all 765 genes takes minutes; the 80 genes that vary most between cells
-# are enough to find the kinds of cells, and take about twenty seconds.
+# are enough to find the kinds of cells, and take about twenty seconds. This file says how much each
+# gene varies. For a file of counts, compute it in a copy, because the fit needs the counts::
+#
+#     scaled = cells.copy()
+#     sc.pp.normalize_total(scaled)
+#     sc.pp.log1p(scaled)
+#     sc.pp.highly_variable_genes(scaled)
+#     varying = scaled.var["dispersions_norm"].nlargest(80).index
 
 varying = cells.var["dispersions_norm"].nlargest(80).index
 table = reads[varying].join(depth)

@@ -62,15 +62,16 @@ genes = pd.read_csv(folder / "features.tsv", header=None)[0].to_numpy()
 #
 # Which likelihood suits counts of genes? Such counts vary more than Poisson counts, and they are
 # proportional to the depth of a cell, which is its total count. So use negative binomials with the
-# total of the row as the exposure. The fit estimates the number of clusters.
+# total of the row as the exposure. The fit estimates the number of components, and joins components
+# that overlap to clusters, ``n_clusters="auto"``: a batch may divide a kind into two components.
 
 counts = NegativeBinomial(exposure="row_total")
-mixture = MemoizedDPMixture(components=counts, random_state=0).fit(X)
-print(f"{mixture.n_components_} clusters; adjusted Rand index with the kinds of cells "
-      f"{adjusted_rand_score(kind, mixture.labels_):.2f}")  # fmt: skip
-markers = pd.DataFrame(
-    {k: genes[np.argsort(-relevance)[:5]] for k, relevance in enumerate(mixture.column_relevance_)}
-)
+mixture = MemoizedDPMixture(components=counts, random_state=0).fit(X).set_words(genes)
+clusters = mixture.predict(X, n_clusters="auto")
+print(f"{mixture.n_clusters_} clusters; adjusted Rand index with the kinds of cells "
+      f"{adjusted_rand_score(kind, clusters):.2f}")  # fmt: skip
+relevance = mixture.column_relevance("auto")
+markers = pd.DataFrame({str(k): row.nlargest(5).index for k, row in relevance.iterrows()})
 print(markers.T.to_string(header=False))
 
 # %%
@@ -91,9 +92,9 @@ for k, names in enumerate(top_words(hdp, 5, genes, by="relevance")):
     print(k, *names, sep=", ")
 
 fig, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
-order = np.argsort(mixture.labels_, kind="stable")
+order = np.argsort(clusters, kind="stable")
 image = ax.imshow(programs[order].T, aspect="auto", interpolation="none", cmap="Blues")
-edges = np.flatnonzero(np.diff(mixture.labels_[order])) + 0.5
+edges = np.flatnonzero(np.diff(clusters[order])) + 0.5
 ax.vlines(edges, -0.5, programs.shape[1] - 0.5, color="0.3", lw=0.7)
 ax.set(xlabel="cells, by cluster", ylabel="program", yticks=range(programs.shape[1]))
 fig.colorbar(image, label="share of a cell's counts")
@@ -109,6 +110,6 @@ plt.show()
 #
 # .. code-block:: python
 #
-#    adata.obs["cluster"] = pd.Categorical(mixture.labels_.astype(str))
+#    adata.obs["cluster"] = pd.Categorical(clusters.astype(str))
 #    adata.obsm["X_programs"] = programs
 #    adata.uns["markers"] = markers

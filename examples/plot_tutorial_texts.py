@@ -83,9 +83,11 @@ print(f"\nA typical text of topic 0:\n{topics.loc[0, 'texts'][0][:95]!r}")
 
 # %%
 # The words show the subject of a topic, and its typical texts confirm it. Read both before you name
-# a topic. Names are part of the model, also in files. Here each name is the first two words.
+# a topic. Names are part of the model, also in files. Here each name is the first two words. After
+# ``set_words``, the file has the words, too, by which :doc:`/guide/files` counts new texts.
 
 pipeline[-1].topic_labels_ = [" ".join(words.split(", ")[:2]) for words in topics["relevant_words"]]
+pipeline[-1].set_words(pipeline[0].get_feature_names_out())
 skvt.save(pipeline[-1], folder / "topics.skvt")
 
 # %%

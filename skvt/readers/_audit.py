@@ -98,7 +98,8 @@ _DATES_AS_TEXT = tuple(
 )
 # Remedy for each kind of finding.
 _REMEDIES = {
-    "date": "dates and times are not used: turn them into numbers, such as days",
+    "date": "dates and times are not used: if they say something about groups, turn them into "
+    "numbers, such as days",
     "missing": "no value is observed: leave the column out, or give its 'categories'",
     "constant": "one value in all rows says nothing: leave the column out",
     "missing code": "numbers far from all others: if they stand for missing values, such as 999, "

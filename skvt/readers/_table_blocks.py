@@ -717,7 +717,7 @@ def _find_categories(X, columns, j, name):
     try:
         distinct = {value for value in values if value is not None}
     except TypeError as error:
-        raise TypeError(
+        raise ValueError(
             f"Column {name!r} has values that cannot be categories: {error}. {ENTRY_REMEDY}"
         ) from error
     return _sort_levels(distinct)

@@ -263,7 +263,7 @@ class Table:
             codes = np.array([code_of_category.get(value, -1) for value in entries], np.float64)
         except TypeError as error:
             name = self.names[block.columns[i]]
-            raise TypeError(
+            raise ValueError(
                 f"Column {name!r} has values that cannot be categories: {error}. {ENTRY_REMEDY}"
             ) from error
         is_unseen = codes < 0.0

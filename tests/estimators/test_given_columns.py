@@ -135,16 +135,16 @@ def test_files_hold_given_columns(fitted, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "error", "message"),
+    ("change", "message"),
     [
-        ({"sex": "x"}, ValueError, "'sex' has the level 'x' .*'f', 'm'"),
-        ({"season": None}, ValueError, "'season' has missing values .*did not occur"),
-        ({"sex": [["f"]] * 240}, TypeError, "Column 'sex' has values that cannot be categories"),
+        ({"sex": "x"}, "'sex' has the level 'x' .*'f', 'm'"),
+        ({"season": None}, "'season' has missing values .*did not occur"),
+        ({"sex": [["f"]] * 240}, "Column 'sex' has values that cannot be categories"),
     ],
 )
-def test_rows_need_known_values_of_given_columns(fitted, change, error, message):
+def test_rows_need_known_values_of_given_columns(fitted, change, message):
     mixture, table, _ = fitted
-    with pytest.raises(error, match=message):
+    with pytest.raises(ValueError, match=message):
         mixture.predict(table.assign(**change))
 
 

@@ -34,7 +34,7 @@ _MAX_SHARE_OF_TABULATED = 0.3
 _MAX_EXPOSURES_PER_COLUMN = 20
 # Third, D is at most this number, and there is one exposure.
 _MAX_FEW_COLUMNS = 5
-# Number of entries for which `_fit_to_self` computes the fits at a time.
+# Number of entries of which fits or densities are computed at a time.
 _ENTRIES_AT_ONCE = 2**13
 # Sizes with a smaller probability are left out of predictive densities and quantiles.
 _NEGLIGIBLE_SHARE = 1e-9
@@ -379,6 +379,8 @@ class NegativeBinomial(ExposureColumns):
         # Leave out columns that are missing in all rows.
         n_missing = np.bincount(counts.indices[np.isnan(counts.data)], minlength=counts.shape[1])
         observed_columns = np.flatnonzero(n_missing < counts.shape[0])
+        if not observed_columns.size:
+            return np.zeros((counts.shape[0], len(q.probability)))
         if observed_columns.size < counts.shape[1]:
             counts = counts[:, observed_columns]
             q = QGivenSizes(*(array[:, observed_columns] for array in q))
@@ -387,22 +389,26 @@ class NegativeBinomial(ExposureColumns):
         known = np.flatnonzero(~np.isnan(counts.data))
         L = self._evaluate_polynomials(exposures)
         K, D = q.probability.shape[:2]
+        J = self.points.size
         log_densities = np.empty((counts.shape[0], K))
-        for k in range(K):
-            q_k = QGivenSizes(*(array[k] for array in q))
-            # (D, J): log densities of zeros at the exposures e_j. Sum over all columns as if the
-            # row had only zeros, and correct the other entries.
-            columns = np.repeat(np.arange(D), self.points.size)
-            zero_terms = _log_densities(q_k, columns, 0.0, np.tile(self.points, D))
-            zero_terms = zero_terms.reshape(-1, self.points.size)
-            # A missing entry has the density 1.
-            corrections = np.zeros(counts.nnz)
-            corrections[known] = _log_densities(
-                q_k, counts.indices[known], counts.data[known], exposures[rows[known]]
+        # For few rows, several components take hardly longer than one.
+        for part in pieces(K, max(1, _ENTRIES_AT_ONCE // (D * J + known.size))):
+            q_part = QGivenSizes(*(array[part] for array in q))
+            # (number of components, D, J): log densities of zeros at the exposures e_j. Sum over
+            # all columns as if the row had only zeros, and correct the other entries.
+            columns = np.repeat(np.arange(D), J)
+            zeros = _log_densities_of_components(q_part, columns, 0.0, np.tile(self.points, D))
+            entries = _log_densities_of_components(
+                q_part, counts.indices[known], counts.data[known], exposures[rows[known]]
             )
-            corrections -= (L[rows] * zero_terms[counts.indices]).sum(axis=1)
-            sum_of_corrections = np.bincount(rows, corrections, len(log_densities))
-            log_densities[:, k] = L @ zero_terms.sum(axis=0) + sum_of_corrections
+            parts = zip(range(K)[part], zeros.reshape(-1, D, J), entries, strict=True)
+            for k, zero_terms, known_terms in parts:
+                # A missing entry has the density 1.
+                corrections = np.zeros(counts.nnz)
+                corrections[known] = known_terms
+                corrections -= (L[rows] * zero_terms[counts.indices]).sum(axis=1)
+                sum_of_corrections = np.bincount(rows, corrections, len(log_densities))
+                log_densities[:, k] = L @ zero_terms.sum(axis=0) + sum_of_corrections
         return log_densities
 
     def expected_rates(self, lam: Array) -> Array:
@@ -569,6 +575,21 @@ def _widen_entries(X: Any, values: Array) -> Any:
     indices = (X.indices[:, None].astype(np.int64) * width + np.arange(width)).ravel()
     shape = (X.shape[0], X.shape[1] * width)
     return sp.csr_array((values.ravel(), indices, X.indptr.astype(np.int64) * width), shape)
+
+
+def _log_densities_of_components(
+    q: QGivenSizes, columns: IndexArray, counts: Any, exposures: Array
+) -> Array:
+    """Return predictive log densities (K, m) of single entries under each of K components.
+
+    ``columns``, ``counts`` and ``exposures`` are (m,), and q is (K, D, G').
+    """
+    K, D, n_sizes = q.probability.shape
+    # Column d of component k is column k D + d of all components.
+    all_columns = D * np.arange(K)[:, None] + columns
+    entries = (array.ravel() for array in np.broadcast_arrays(all_columns, counts, exposures))
+    q_of_all = QGivenSizes(*(array.reshape(K * D, n_sizes) for array in q))
+    return _log_densities(q_of_all, *entries).reshape(all_columns.shape)
 
 
 def _log_densities(q: QGivenSizes, columns: IndexArray, counts: Any, exposures: Array) -> Array:
