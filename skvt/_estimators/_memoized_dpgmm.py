@@ -42,7 +42,7 @@ from skvt.models.mixture import (
     SymmetricDirichlet,
     initialise_from_means,
 )
-from skvt.readers import warn_of_logarithms
+from skvt.readers import MIN_COUNT_COLUMNS, warn_of_logarithms
 from skvt.readers.validation import check_variance
 from skvt.rows import get_chunk_sizes
 
@@ -334,7 +334,8 @@ default="dirichlet_process"
         if old is not None:
             return old
         require_rows(self, X, K)
-        warn_of_logarithms(X)
+        if X.shape[1] >= MIN_COUNT_COLUMNS:
+            warn_of_logarithms(X)
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
         max_components = K if self._is_finite else self.max_components

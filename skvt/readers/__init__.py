@@ -1,6 +1,6 @@
 """Reading of rows: their checks, their conversion to numbers, and the conversion back to tables."""
 
-from skvt.readers._audit import ColumnWarning, warn_of_logarithms
+from skvt.readers._audit import MIN_COUNT_COLUMNS, ColumnWarning, warn_of_logarithms
 from skvt.readers._columns import (
     find_declared_order,
     is_missing,

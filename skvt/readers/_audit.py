@@ -51,7 +51,7 @@ _JUDGED_SIZE = 1_000
 # Columns of counts rise with the total of their row if most of them vary more than Poisson counts
 # and the four conditions of the following constants hold.
 # Minimum number of columns of counts.
-_MIN_COUNT_COLUMNS = 10
+MIN_COUNT_COLUMNS = 10
 # Minimum variance of the total, divided by the sum of the variances of the columns.
 _MIN_TOTAL_RATIO = 2.0
 # Minimum share of the columns with a positive covariance with the total of all other columns.
@@ -510,7 +510,7 @@ def _find_counts_rising_with_total(summaries, table):
         or (type(block.spec).__name__ == "Categorical" and summaries[j].has_few_values)
     }
     values_of_counts = {j: x for j, x in values_of_counts.items() if _are_counts(x)}
-    if len(values_of_counts) < _MIN_COUNT_COLUMNS:
+    if len(values_of_counts) < MIN_COUNT_COLUMNS:
         return {}
     # The columns of X are the columns of counts, with the mean for missing values.
     columns = [np.nan_to_num(x, nan=np.nanmean(x)) for x in values_of_counts.values()]
@@ -544,10 +544,10 @@ def find_logarithms_of_counts(X, positions):
 
     c is a factor of each row, such as 10,000 divided by the total of the row. The smallest positive
     value of a row probably stands for one count. ``X`` (N, D) is an array or a sparse matrix, and
-    ``positions`` are the positions of its D columns in the table. Fewer than _MIN_COUNT_COLUMNS
+    ``positions`` are the positions of its D columns in the table. Fewer than MIN_COUNT_COLUMNS
     columns are not judged.
     """
-    if X.shape[1] < _MIN_COUNT_COLUMNS:
+    if X.shape[1] < MIN_COUNT_COLUMNS:
         return {}
     rows = X[:: max(1, X.shape[0] // _N_JUDGED_ROWS)]
     rows = np.nan_to_num(np.asarray(dense(rows), np.float64))
@@ -569,7 +569,7 @@ def find_logarithms_of_counts(X, positions):
 def warn_of_logarithms(X):
     """Warn if the rows of an array, for a mixture of Gaussians, are logarithms of counts.
 
-    Rows in chunks are not judged.
+    Neither rows in chunks nor fewer than MIN_COUNT_COLUMNS columns are judged.
     """
     if isinstance(X, np.ndarray) and len(X) >= MIN_ROWS and find_logarithms_of_counts(X, [0]):
         remedy = _REMEDIES["logarithms of counts"]
