@@ -32,7 +32,8 @@ methods:
   Defaults, which read counts as such, are compared with a description of all numbers by Gaussians,
   and with mixtures of scikit-learn on one-hot columns.
 - ``factors``: 1,000 or 3,000 rows of three or six classes in 20 to 60 real columns, which also
-  depend on five common factors. Defaults are compared with mixtures and k-means of scikit-learn.
+  depend on five common factors. Defaults are compared with separate factors of each component, and
+  with mixtures and k-means of scikit-learn.
 - ``rivals``: the same people by pykamila and snob-factor, which are left out if not installed.
 - ``given``: three classes of 500 rows with five real and two categorical columns, which also depend
   on two further categories. These are given columns, or described like the others, or left out.
@@ -1031,6 +1032,7 @@ def factors(seed, n, n_columns, n_classes):
 
 def factors_part(args):
     """Print the table of the part ``factors``."""
+    rows = []
     for n, n_columns, n_classes in [(1_000, 20, 3), (1_000, 40, 6), (1_000, 60, 3), (3_000, 60, 6)]:
         runs = {}
         for seed in range(args.factors_draws):
@@ -1038,9 +1040,9 @@ def factors_part(args):
             X, kind = factors(seed, 2 * n, n_columns, n_classes)
             X, X_new, kind = X[:n], X[n:], kind[:n]
 
-            def ours(seed=seed, X=X, X_new=X_new):
+            def ours(components, seed=seed, X=X, X_new=X_new):
                 """Return the number of components, labels and the mean density of new rows."""
-                mixture = mixture_of("auto", args, seed).fit(X)
+                mixture = mixture_of(components, args, seed).fit(X)
                 return mixture.n_components_, mixture.labels_, mixture.score(X_new)
 
             def peer(covariance_type, seed=seed, X=X, X_new=X_new):
@@ -1052,7 +1054,10 @@ def factors_part(args):
 
             means = KMeans(n_classes, n_init=10, random_state=seed)
             methods = {
-                "MemoizedDPMixture": ours,
+                "MemoizedDPMixture": partial(ours, "auto"),
+                "MemoizedDPMixture, separate factors": partial(
+                    ours, [("x", Gaussian("low_rank"), slice(None))]
+                ),
                 "GaussianMixture full, BIC": partial(peer, "full"),
                 "GaussianMixture tied, BIC": partial(peer, "tied"),
                 "k-means told the number": lambda means=means, X=X: (
@@ -1064,12 +1069,21 @@ def factors_part(args):
                 result = number, adjusted_rand_score(kind, labels), density, cpu
                 runs.setdefault(method, []).append(result)
                 print_progress("factors", n, n_columns, n_classes, seed, method, result)
-        print_table(
-            f"{n_classes} classes, {n:,} rows of {n_columns} columns, five common factors, "
-            f"{args.factors_draws} draws",
-            ["method", "clusters", "ARI", "held-out nats per row", "CPU s"],
-            table_rows(runs, None, 2, 2, 1),
-        )
+        table = f"{n:,} x {n_columns}"
+        rows += [[table, n_classes, *row] for row in table_rows(runs, None, 2, 2, 1)]
+    print_table(
+        f"Classes under five common factors, {args.factors_draws} draws",
+        [
+            "rows x columns",
+            "classes",
+            "method",
+            "clusters",
+            "ARI",
+            "held-out nats per row",
+            "CPU s",
+        ],
+        rows,
+    )
 
 
 def rivals_part(args):

@@ -35,6 +35,7 @@ from skvt.fitting import (
 )
 from skvt.models.mixture import (
     GAUSSIAN_CLASSES,
+    LOW_RANK_TYPES,
     MATRIX_TYPES,
     BackgroundMixture,
     Mixture,
@@ -71,16 +72,18 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
     Parameters
     ----------
     .. shared: n_components (memoized), max_components
-    covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "tied_low_rank", "auto"}, \
+            default="full"
         Shape of each component's covariance. "tied" is one matrix for all components. "low_rank" is
-        a matrix of low rank plus a noise variance for each column, as in factor analysis.
+        a matrix of low rank plus a noise variance for each column, as in factor analysis, and
+        "tied_low_rank" is one such matrix for all components.
 
         "auto" makes short fits with several types, on at most 3,000 rows and 64 columns, and takes
         the type with the highest bound. In ``partial_fit``, the rows of the first call decide. The
         types are
 
         - "spherical" and "diag";
-        - "low_rank" if there are four or more columns;
+        - "low_rank" and "tied_low_rank" if there are four or more columns;
         - "tied" and "full" if there are more than two rows for each column. Data of more than 64
           columns need more than ten rows for each column.
 
@@ -133,26 +136,28 @@ default="dirichlet_process"
         Number of rows that the prior mean of a component is worth, kappa. None is 1. "auto" learns
         it, between 1e-6 and 1.
     mean_prior : array-like of shape (n_features,), "auto" or None, default="auto"
-        Prior mean. None is the mean of the data. With missing values and "full", "tied" or
-        "low_rank", None is the maximum-likelihood estimate of the mean.
+        Prior mean. None is the mean of the data. With missing values and covariances that are
+        matrices, None is the maximum-likelihood estimate of the mean.
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom nu of the prior of a precision. With "full" and "tied" the prior is a
         Wishart distribution, and nu must be more than ``n_features - 1``. With "diag", "spherical"
-        and, for the noise, "low_rank", the prior is a gamma distribution with shape nu / 2. None is
-        ``n_features``, or 1 with "low_rank". "auto" learns nu, up to twice ``n_features``. With
-        "tied" it is not learned, since one covariance does not determine its prior.
+        and, for the noise, the types of low rank, the prior is a gamma distribution with shape
+        nu / 2. None is ``n_features``, or 1 with the types of low rank. "auto" learns nu, up to
+        twice ``n_features``. With "tied" and "tied_low_rank" it is not learned, since one
+        covariance does not determine its prior.
     covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of the prior of a precision: an array (n_features, n_features) with "full" and
-        "tied", an array (n_features,) with "diag" and "low_rank", and a number with "spherical".
-        The rate of a gamma prior is half the inverse scale.
+        "tied", an array (n_features,) with "diag" and the types of low rank, and a number with
+        "spherical". The rate of a gamma prior is half the inverse scale.
 
-        None is the covariance of the data, a hundredth of the variances with "low_rank", and the
-        second moment of the data with ``mean_type="zero"``. With missing values and "full", "tied"
-        or "low_rank", the covariance is a maximum-likelihood estimate from at most 10,000 rows.
+        None is the covariance of the data, a hundredth of the variances with the types of low rank,
+        and the second moment of the data with ``mean_type="zero"``. With missing values and
+        covariances that are matrices, the covariance is a maximum-likelihood estimate from at most
+        10,000 rows.
 
         "auto" learns the inverse scale, down to a millionth of the columns' variances. With "tied"
-        it is not learned. If there are more rows than columns, the variance of the rows in each
-        direction counts as at least a millionth of the columns' variances.
+        and "tied_low_rank" it is not learned. If there are more rows than columns, the variance of
+        the rows in each direction counts as at least a millionth of the columns' variances.
 
         With at most ten rows for each column, the default and learned matrices are diagonal,
         because so few rows do not determine other entries. If mean and inverse scale are both
@@ -169,7 +174,7 @@ default="dirichlet_process"
         rows. Values of rounded columns have a further error, whose variance is a twelfth of the
         squared distance between neighbouring values.
     max_rank : int or None, default=None
-        Maximum rank of the matrix of "low_rank". The fit finds the rank of each component. None is
+        Maximum rank of the types of low rank. The fit finds the rank of each component. None is
         half the number of columns, at least 1.
     .. shared: init_params
     means_init : array-like of shape (n_components, n_features) or None, default=None
@@ -192,12 +197,12 @@ default="dirichlet_process"
         Expected means.
     covariances_ : ndarray
         Inverse of the expected precision of each component: (K, n_features, n_features) for "full"
-        and "low_rank", (K, n_features) for "diag", (K,) for "spherical". For "tied" it is one
-        matrix (n_features, n_features).
+        and "low_rank", (K, n_features) for "diag", (K,) for "spherical". For "tied" and
+        "tied_low_rank" it is one matrix (n_features, n_features).
     covariance_type_ : str
         ``covariance_type``, or the type that "auto" has chosen.
     ranks_ : ndarray of int, shape (K,)
-        Rank found for each component. It exists with "low_rank" only.
+        Rank of each component. It exists with "low_rank" and "tied_low_rank" only.
     precisions_, precisions_cholesky_ : ndarray
         Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
         and "spherical").
@@ -224,8 +229,8 @@ default="dirichlet_process"
         Given, default or learned degrees of freedom of the prior of the precisions.
     covariance_prior_ : float or ndarray
         Given, default or learned inverse scale of the prior of the precisions: a number for
-        "spherical", (n_features,) for "diag" and "low_rank", (n_features, n_features) for "full"
-        and "tied".
+        "spherical", (n_features,) for "diag" and the types of low rank, (n_features, n_features)
+        for "full" and "tied".
     .. shared: restart_elbos_, n_batch_iter_, temperature_, converged_, n_iter_
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
@@ -239,14 +244,14 @@ default="dirichlet_process"
     Notes
     -----
     Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes for K components. P, the
-    number of sufficient statistics of D columns, is ``D (D + 3) / 2 + 1`` for "full", "tied" and
-    "low_rank", ``3 D`` for "diag" and ``2 D + 2`` for "spherical". While a batch is updated, its
+    number of sufficient statistics of D columns, is ``3 D`` for "diag", ``2 D + 2`` for
+    "spherical" and ``D (D + 3) / 2 + 1`` for the other types. While a batch is updated, its
     responsibilities take ``batch_size * K`` more numbers. Only the number of batches grows with the
     number of rows, so choose larger batches for more rows. ``fit`` reads a memory-mapped array
     batch by batch.
 
-    With "full", "tied" and "low_rank", the missing values of a row have a normal distribution given
-    each component, which is part of q and of the bound. For each component, a row with NaN costs
+    If covariances are matrices, the missing values of a row have a normal distribution given each
+    component, which is part of q and of the bound. For each component, a row with NaN costs
     ``O(n_features^2)`` operations more than a complete row. Each pattern of m missing columns among
     512 consecutive rows costs ``O(m^3)`` operations for each component.
 
@@ -450,19 +455,20 @@ default="dirichlet_process"
 
     @fitted_property
     def covariances_(self, fitted):
-        """Inverse expected precisions, shape (K, ...); with "tied" one matrix of all components."""
+        """Inverse expected precisions, shape (K, ...), or one matrix of all components."""
         _, covariances = self._compute_moments(fitted)
         return self._convert_dtype(covariances)
 
     @fitted_property
     def ranks_(self, fitted):
-        """Rank found for each component of "low_rank", shape (K,)."""
-        if self.covariance_type_ != "low_rank":
+        """Rank of each component of "low_rank" and "tied_low_rank", shape (K,)."""
+        if self.covariance_type_ not in LOW_RANK_TYPES:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'ranks_': only a fit with "
-                "covariance_type='low_rank' has ranks."
+                "covariance_type='low_rank' or 'tied_low_rank' has ranks."
             )
-        return fitted.model.component.ranks(fitted.lam()[1])
+        component = fitted.model.component
+        return component.ranks(component.with_shared_globals(fitted.lam()[1]))
 
     @fitted_property
     def precisions_(self, fitted):

@@ -151,7 +151,7 @@ class GrowingMixin(MoveLogMixin):
             - "estimate": posterior mean, or posterior median of a standard deviation, in the units
               of the data.
             - "low", "high": ends of the credible interval, which is computed from the exact
-              marginals of the posterior q. For "low_rank" covariances, it is computed from a
+              marginals of the posterior q. For covariances of low rank, it is computed from a
               normal-gamma for each column, which allows for the factors of the rows, whereas draws
               of ``posterior_`` do not allow for them. The interval of a cluster says how well its
               mean, probability or rate is known. The standard deviation of the cluster shows how
@@ -328,7 +328,7 @@ class GrowingMixin(MoveLogMixin):
         if they had been observed, which makes q too narrow. If X are the rows of ``fit``, and
         ``fit`` had no ``sample_weight``, parameters and values are therefore drawn in turn until
         the variance of a column is right to some hundredths [1]_. For other rows, parameters are
-        drawn from q. For "low_rank" covariances, q is too narrow in both cases.
+        drawn from q. For covariances of low rank, q is too narrow in both cases.
 
         Parameters
         ----------

@@ -246,7 +246,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
         The density of a row x is ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``.
         Parameters are integrated out under q, and w_new is the weight of components to which no row
-        belongs. The integral is exact except in four cases: "low_rank" covariances use a Student t
+        belongs. The integral is exact except in four cases: covariances of low rank use a Student t
         of the same moments, negative binomials with exposures use a beta prime for each row,
         Student's t uses a quadrature to six digits, and several ordinal columns use a quadrature of
         128 points. Densities of rows in which different values are missing cannot be compared; use

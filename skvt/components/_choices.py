@@ -19,6 +19,7 @@ from skvt.contracts import Memo
 from skvt.expfam import RunningStats
 from skvt.inference import EngineTools, Workers
 from skvt.models.mixture import (
+    LOW_RANK_TYPES,
     MATRIX_TYPES,
     MIN_ROWS_PER_COLUMN_OF_MATRIX,
     MIN_ROWS_PER_COLUMN_OF_SCALE,
@@ -32,10 +33,10 @@ from skvt.ties import stable_argmax, stable_order
 
 # Types of covariance, the simplest first, because the simplest of equally good types is chosen. The
 # constant `MATRIX_TYPES` lists the types with covariance matrices: "tied", "low_rank" and "full".
-CANDIDATE_TYPES = ("spherical", "diag", "tied", "low_rank", "full")
+CANDIDATE_TYPES = ("spherical", "diag", "tied_low_rank", "tied", "low_rank", "full")
 # Types whose priors have diagonal scales. Only these types are compared if there are too few rows
 # to determine a matrix.
-DIAGONAL_TYPES = ("spherical", "diag", "low_rank")
+DIAGONAL_TYPES = ("spherical", "diag", "tied_low_rank", "low_rank")
 # Minimum number of columns for "low_rank", which has fewer parameters than "full" from there on.
 _MIN_COLUMNS_OF_LOW_RANK = 4
 # Maximum number of rows in the evenly spaced sample.
@@ -196,7 +197,7 @@ def _find_determined_types(X, weights):
     may_have_matrices = weights.sum() > MIN_ROWS_PER_COLUMN_OF_MATRIX * X.shape[1]
     names = CANDIDATE_TYPES if may_have_matrices else DIAGONAL_TYPES
     if X.shape[1] < _MIN_COLUMNS_OF_LOW_RANK:
-        names = tuple(name for name in names if name != "low_rank")
+        names = tuple(name for name in names if name not in LOW_RANK_TYPES)
     if X.shape[1] > MAX_COLUMNS and _has_few_rows(X, weights):
         # There are too few rows for matrices of all columns, even if there are enough rows for
         # matrices of the sampled columns.

@@ -56,7 +56,7 @@ GAUSSIAN_PRIOR_CONSTRAINTS = {
 }
 
 MISSING_CONSTRAINT = {"missing": [StrOptions({"ignore", "informative"})]}
-COVARIANCE_TYPES = {"full", "tied", "diag", "spherical", "low_rank", "auto"}
+COVARIANCE_TYPES = {*models.MATRIX_TYPES, "diag", "spherical", "auto"}
 MAX_RANK_CONSTRAINT = [None, Interval(Integral, 1, None, closed="left")]
 
 
@@ -368,11 +368,12 @@ class Gaussian(_GaussianSpec):
 
     Parameters
     ----------
-    covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
-        Shape of each component's covariance. "tied" is one matrix for all components, and
-        "low_rank" a matrix of low rank plus a noise variance for each column. "auto" chooses the
-        type by short fits to these columns, see :class:`~skvt.MemoizedDPGMM`; the chosen type is in
-        ``priors_``.
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "tied_low_rank", "auto"}, \
+            default="full"
+        Shape of each component's covariance. "tied" is one matrix for all components. "low_rank" is
+        a matrix of low rank plus a noise variance for each column, and "tied_low_rank" is one such
+        matrix for all components. "auto" chooses the type by short fits to these columns, see
+        :class:`~skvt.MemoizedDPGMM`; the chosen type is in ``priors_``.
     mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth; None is 1. "auto", here and
         below, starts with the value that None stands for and learns the parameter at the maximum of
@@ -382,13 +383,13 @@ class Gaussian(_GaussianSpec):
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom nu of the prior of a precision. With "full" and "tied" the prior is a
         Wishart distribution, and nu must be more than ``n_columns - 1``. With "diag", "spherical"
-        and, for the noise, "low_rank", the prior is a gamma distribution with shape nu / 2. None is
-        ``n_columns``, or 1 with "low_rank".
+        and, for the noise, the types of low rank, the prior is a gamma distribution with shape
+        nu / 2. None is ``n_columns``, or 1 with the types of low rank.
     covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of the Wishart or gamma prior: an array (n_columns, n_columns) with "full" and
-        "tied", an array (n_columns,) with "diag" and "low_rank", and a number with "spherical".
-        None is the covariance of the data, or a hundredth of the variances with "low_rank". With at
-        most ten rows for each column, this covariance is diagonal.
+        "tied", an array (n_columns,) with "diag" and the types of low rank, and a number with
+        "spherical". None is the covariance of the data, or a hundredth of the variances with the
+        types of low rank. With at most ten rows for each column, this covariance is diagonal.
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out or carry information: "informative" adds the
         probability of being observed, for each component and column, with a uniform prior. Columns
@@ -397,7 +398,7 @@ class Gaussian(_GaussianSpec):
         Whether components have means, or all components have mean zero. "zero" requires
         ``covariance_type="full"``.
     max_rank : int or None, default=None
-        Maximum rank of the matrix of "low_rank". The fit finds the rank of each component. None is
+        Maximum rank of the types of low rank. The fit finds the rank of each component. None is
         half the number of columns.
     log : str, int, slice, callable, array-like of str, int or bool, "auto" or None, default=None
         Columns of positive numbers whose logarithms are Gaussian, such as incomes, prices and

@@ -23,5 +23,6 @@ from skvt.expfam._normal import Normal
 from skvt.expfam._normal_gamma import NormalGamma
 from skvt.expfam._normal_wishart import NormalWishart
 from skvt.expfam._stats import RunningStats, Stats, are_float_arrays, sum_stats
+from skvt.expfam._tied_factor_analysis import TiedFactorAnalysis
 from skvt.expfam._tied_normal_wishart import TiedNormalWishart
 from skvt.expfam._wishart import Wishart

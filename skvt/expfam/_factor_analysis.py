@@ -45,7 +45,7 @@ is first shrunk towards its diagonal. Otherwise the columns of few rows would ha
 almost 0 given the other columns, and first steps would find about as many factors as rows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -223,7 +223,7 @@ class FactorAnalysis:
 
         The trials start from the best q at eta.
         """
-        trial = FactorAnalysis(self.prior, self.max_rank, self.factors(eta))
+        trial = replace(self, initial_factors=self.factors(eta))
         # Trials begin with the present prior, under which the best q is known.
         trial._cache.update(self._cache)
         return trial
@@ -348,7 +348,7 @@ class FactorAnalysis:
 def _make_no_closed_form_error(quantity: str) -> NotImplementedError:
     """Return the error for a quantity of q that has no closed form."""
     return NotImplementedError(
-        f"For covariance_type='low_rank', {quantity} of the posterior has no closed form. "
+        f"For covariances of low rank, {quantity} of the posterior has no closed form. "
         "Estimate it from draws: posterior_.sample(n_samples)."
     )
 

@@ -277,7 +277,7 @@ def make_full_covariances(estimator):
     # parameter.
     parameter = getattr(estimator, "covariance_type", None)
     type_of_fit = getattr(estimator, "covariance_type_", parameter)
-    if type_of_fit == "tied":
+    if type_of_fit in ("tied", "tied_low_rank"):
         return np.broadcast_to(covariances, (n_components, n_features, n_features))
     if covariances.ndim == 3:
         return covariances

@@ -5,6 +5,7 @@ from skvt.models.mixture._distinctness import Evidence
 from skvt.models.mixture._gaussian_learner import GaussianLearner
 from skvt.models.mixture._gaussian_prior import (
     GAUSSIAN_CLASSES,
+    LOW_RANK_TYPES,
     MATRIX_TYPES,
     MIN_ROWS_PER_COLUMN_OF_MATRIX,
     MIN_ROWS_PER_COLUMN_OF_SCALE,

@@ -25,6 +25,7 @@ from skvt.models.mixture._freedom import (
     get_min_freedom,
 )
 from skvt.models.mixture._gaussian_prior import (
+    LOW_RANK_TYPES,
     MIN_ROWS_PER_COLUMN_OF_SCALE,
     GaussianPrior,
     diagonal_if_few_rows,
@@ -90,7 +91,7 @@ class GaussianLearner(Ascent):
         variances = np.diagonal(inverse_scale) if is_matrix else np.atleast_1d(inverse_scale)
         # Steps of factor analysers ("low_rank") are costly, because each needs an inner iteration.
         is_wide = is_matrix and component.n_features >= _MIN_COSTLY_COLUMNS
-        is_costly = is_wide or component.covariance_type == "low_rank"
+        is_costly = is_wide or component.covariance_type in LOW_RANK_TYPES
         most_steps = _N_STEPS_IF_COSTLY if is_costly else MAX_STEPS
         return cls(names, np.sqrt(variances), most_steps) if names else None
 
@@ -140,7 +141,7 @@ class GaussianLearner(Ascent):
         for trials of priors: under each prior, its iteration starts from the last q. Only the prior
         of the copy is kept.
         """
-        if component.covariance_type != "low_rank":
+        if component.covariance_type not in LOW_RANK_TYPES:
             return super().learn_prior(component, sums)
         prior = super().learn_prior(component.trial(sums), sums).prior
         return component if prior is component.prior else replace(component, prior=prior)

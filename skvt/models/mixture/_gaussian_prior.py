@@ -22,7 +22,7 @@ from skvt.expfam import NormalGamma, NormalWishart, Wishart, triangle
 from skvt.models.mixture import components
 from skvt.models.mixture._low_rank import LowRankGaussian
 from skvt.models.mixture._missing import GaussianCompletion
-from skvt.models.mixture._tied import TiedGaussian
+from skvt.models.mixture._tied import TiedGaussian, TiedLowRankGaussian
 from skvt.rows import dense, pieces, sums_of_rows, take_rows
 from skvt.typing import Array
 
@@ -67,12 +67,15 @@ GAUSSIANS_BY_TYPE: dict[str, Any] = {
     "full": components.FullGaussian,
     "tied": TiedGaussian,
     "low_rank": LowRankGaussian,
+    "tied_low_rank": TiedLowRankGaussian,
     "diag": components.DiagonalGaussian,
     "spherical": components.SphericalGaussian,
 }
 GAUSSIAN_CLASSES = *GAUSSIANS_BY_TYPE.values(), components.ZeroMeanFullGaussian
+# Covariance types of factor analysers.
+LOW_RANK_TYPES = ("low_rank", "tied_low_rank")
 # Covariance types whose covariances are matrices.
-MATRIX_TYPES = ("full", "tied", "low_rank")
+MATRIX_TYPES = ("full", "tied", *LOW_RANK_TYPES)
 
 
 class GaussianPrior(NamedTuple):
@@ -126,7 +129,7 @@ def make_gaussian_component(
     error_moment: Any = errors.mean() if covariance_type == "spherical" else errors
     error_moment = np.diag(error_moment) if covariance_type in MATRIX_TYPES else error_moment
     default_moment = diagonal_if_few_rows(moment, weights.sum())
-    if covariance_type == "low_rank":
+    if covariance_type in LOW_RANK_TYPES:
         default_moment = _NOISE_SHARE * default_moment
     prior = complete_prior(prior, covariance_type, center, default_moment, error_moment)
     component: _Gaussian
@@ -136,7 +139,7 @@ def make_gaussian_component(
     else:
         eta = natural_prior(covariance_type, prior._replace(mean=prior.mean - center))
         component = GAUSSIANS_BY_TYPE[covariance_type](eta, center, X.dtype)
-    if covariance_type == "low_rank":
+    if covariance_type in LOW_RANK_TYPES:
         component = replace(component, max_rank=max_rank or max(1, D // 2))
     moment = np.full(D, moment) if covariance_type == "spherical" else moment
     added = addition_to_squares(moment, errors, weights.sum())
@@ -160,7 +163,7 @@ def complete_prior(
     mean = choose_prior_mean(prior.mean, center)
     kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
     # In "low_rank", nu and the inverse scale belong to the noise, which is independent by column.
-    default_nu = 1.0 if covariance_type == "low_rank" else D
+    default_nu = 1.0 if covariance_type in LOW_RANK_TYPES else D
     nu = float(default_nu if prior.degrees_of_freedom is None else prior.degrees_of_freedom)
     if covariance_type in ("full", "tied") and nu <= D - 1.0:
         raise ValueError(
@@ -422,9 +425,9 @@ def choose_prior_scale(
     if covariance is None:
         ridge = _compute_ridge(moment)
         regular_moment = moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
-        return np.diagonal(regular_moment) if covariance_type == "low_rank" else regular_moment
-    shapes = {"full": (D, D), "tied": (D, D), "diag": (D,), "low_rank": (D,), "spherical": ()}
-    shape = shapes[covariance_type]
+        return np.diagonal(regular_moment) if covariance_type in LOW_RANK_TYPES else regular_moment
+    shapes = {"full": (D, D), "tied": (D, D), "spherical": ()}
+    shape = shapes.get(covariance_type, (D,))
     value = np.array(covariance, dtype=np.float64)
     if value.shape != shape:
         expected = f"an array of shape {shape}" if shape else "a number"

@@ -27,7 +27,7 @@ from skvt.typing import Array, IndexArray
 
 # The gain of a merge is costly to compute. It is left out if the merge surely loses more than this
 # number of nats.
-_MIN_CLEAR_LOSS = 10.0
+MIN_CLEAR_LOSS = 10.0
 
 
 @in_files("models.LowRankGaussian")
@@ -51,6 +51,11 @@ class LowRankGaussian(FullGaussian):
     @cached_property
     def family(self) -> FactorAnalysis:  # type: ignore[override]
         return FactorAnalysis(self.prior, self.max_rank, self.initial_factors)
+
+    @property
+    def separate_family(self) -> FactorAnalysis:
+        """The family of the marginals of the parameters of single components."""
+        return self.family
 
     def trial(self, sums: Array) -> "LowRankGaussian":
         """Return a component for trials of other priors, which start from the best q at ``sums``.
@@ -86,7 +91,7 @@ class LowRankGaussian(FullGaussian):
 
     def ranks(self, lam: Array) -> IndexArray:
         """Return the number of columns of each W_k that the data support, (K,)."""
-        return self.family.factors(lam).ranks
+        return self.separate_family.factors(lam).ranks
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         """Return the gain of merging each pair of components (a, b), in nats.
@@ -110,7 +115,7 @@ class LowRankGaussian(FullGaussian):
         gains[has_bound] = -0.5 * n_rows[has_bound] * (log_det + D * (1.0 + LOG_2PI))
         gains = gains - evidence[a] - evidence[b]
         # The negation includes pairs without an upper bound, whose ``gains`` are NaN.
-        may_gain = ~(gains < -n_rows * np.log(2.0) - _MIN_CLEAR_LOSS)
+        may_gain = ~(gains < -n_rows * np.log(2.0) - MIN_CLEAR_LOSS)
         gains[may_gain] = super().merge_gains(sums, a[may_gain], b[may_gain])
         return gains
 
@@ -121,7 +126,7 @@ class LowRankGaussian(FullGaussian):
         return float(log_psi.sum(axis=1).mean()), (q["shape"][:, None] / q["rate"]).mean(axis=0)
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
-        mean, precision = self.family.mean(lam)
+        mean, precision = self.separate_family.mean(lam)
         return mean + self.center, np.linalg.inv(precision)
 
     def _compute_student_t(self, lam: Array) -> tuple[Array, Array, Array]:
@@ -136,7 +141,7 @@ class LowRankGaussian(FullGaussian):
         squared distance from the mean then has the same variance as under the returned Student t,
         which has ``2 a + (D - 1) (2 a - 4) / 3`` degrees of freedom.
         """
-        q = self.family.to_standard(lam)
+        q = self.separate_family.to_standard(lam)
         D, shape, variance = self.n_features, q["shape"], q["loadings_variance"]
         # The number of columns of loadings that are not 0, (K,).
         ranks = (np.abs(q["loadings"]).sum(axis=1) > 0.0).sum(axis=1)
@@ -162,7 +167,7 @@ class LowRankGaussian(FullGaussian):
 
         The ratio of each column's variance from factors to its noise is taken as known.
         """
-        q = self.family.to_standard(lam)
+        q = self.separate_family.to_standard(lam)
         signal_ratio = (q["loadings"] ** 2).sum(axis=2) * (q["shape"][:, None] / q["rate"])
         rate = q["rate"] * (1.0 + signal_ratio)
         return q["mean"] + self.center, q["mean_precision"][:, None], q["shape"][:, None], rate
