@@ -123,7 +123,7 @@ class LatentGaussian(FullGaussian):
         # Average the means (n, D) and the probabilities (n, J, C) of levels over components, where
         # C is the largest number of levels of a column. One zero broadcasts to (n, J, C).
         mean, probabilities = np.zeros(X.shape), np.zeros(1)
-        for k, sample in enumerate(self._sample_boxes(X, lam)):
+        for k, sample in enumerate(self._sample_boxes(X, lam, with_levels=True)):
             # Insert the means of the weighted draws s of latent values. They suffice, because the
             # means of missing real values are linear in the latent values.
             latent = np.einsum("ns,nsj->nj", sample.weights, sample.draws)
@@ -152,13 +152,19 @@ class LatentGaussian(FullGaussian):
         return rows
 
     def _sample_boxes(
-        self, X: Any, lam: Array, rng: np.random.Generator | None = None
+        self,
+        X: Any,
+        lam: Array,
+        rng: np.random.Generator | None = None,
+        *,
+        with_levels: bool = False,
     ) -> list[BoxSample]:
         """Sample latent values in the box of each row under the predictive of each component.
 
         Returns one sample of all rows for each component. The log probabilities include the log
         density of the real values. Samples are computed from random points if ``rng`` is not None,
-        and otherwise from the points of a Sobol sequence.
+        and otherwise from the points of a Sobol sequence. Only ``with_levels`` have samples the
+        probabilities of levels, which take most of the time.
         """
         # Find the distribution of latent values given real values, for which ordinal values are
         # treated as missing.
@@ -193,7 +199,8 @@ class LatentGaussian(FullGaussian):
                 scale=np.sqrt((1.0 + distance) / conditional_freedom),
                 freedom=conditional_freedom,
             )
-            sample = sample_box(student, (low, high), cells.padded_edges[order], points)
+            edges = cells.padded_edges[order] if with_levels else None
+            sample = sample_box(student, (low, high), edges, points)
             # Add the density of the real values, and put the columns back into their order.
             boxes.append(sample._replace(
                 log_probability=log_densities[:, k] + sample.log_probability,
