@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv, ndtr, ndtri
+from scipy.special import gammaincinv, ndtr, ndtri, stdtr
 from scipy.stats import qmc
 
 from skvt.typing import Array, IndexArray
@@ -48,6 +48,22 @@ class BoxSample(NamedTuple):
     # (n, J, C): probability of each interval between successive ``edges`` of a column, given that
     # all latent values are in the box. C is 0 without edges.
     probabilities: Array
+
+
+def compute_interval_probability(latent: LatentStudent, bounds: tuple[Array, Array]) -> Array:
+    """Return the log probabilities (n,) of the intervals of a single latent value.
+
+    ``bounds`` are the lower and the upper ends, (n, 1) each.
+    """
+    deviation = latent.scale * latent.root[:, 0, 0]
+    low, high = _mirror(*((bound[:, 0] - latent.location[:, 0]) / deviation for bound in bounds))
+    within = stdtr(latent.freedom, high) - stdtr(latent.freedom, low)
+    return np.asarray(np.log(np.maximum(within, _MIN_PROBABILITY)))
+
+
+def _mirror(low: Array, high: Array) -> tuple[Array, Array]:
+    """Mirror intervals above 0, because small probabilities are accurate below 0."""
+    return np.where(low > 0.0, -high, low), np.where(low > 0.0, -low, high)
 
 
 def make_sobol_points(n_columns: int) -> Array:
@@ -98,9 +114,8 @@ def sample_box(
         mean = latent.location[:, j, None] + scale * mean
         deviation = scale * latent.root[:, j, j, None]
         low, high = ((bound[:, j, None] - mean) / deviation for bound in bounds)
-        # Mirror intervals above the mean, because small probabilities are accurate below the mean.
         sign = np.where(low > 0.0, -1.0, 1.0)
-        low, high = np.where(low > 0.0, -high, low), np.where(low > 0.0, -low, high)
+        low, high = _mirror(low, high)
         below = ndtr(low)
         within = np.maximum(ndtr(high) - below, _MIN_PROBABILITY)
         log_weights += np.log(within)
