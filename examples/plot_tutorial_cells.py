@@ -104,7 +104,9 @@ plt.show()
 # Six of the nine programs have the genes of one kind of cell. The first three have genes that are
 # active in all kinds. In the picture, cells are sorted by cluster, with lines between the clusters,
 # and a darker colour is a larger share of the counts of a cell. Each cluster has a program that is
-# active in its cells only.
+# active in its cells only. In larger tables the fit may find dozens of programs, because a topic
+# model does not expect that reads vary so much; then set their number by
+# ``StructuredLDA(n_components=10)``.
 #
 # To use the results in scanpy, write them into the AnnData:
 #

@@ -118,7 +118,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         than for a level of ``fit``. A :class:`~skvt.ColumnWarning` names each such column once per
         call. The value does not affect the responsibilities of the row. "missing": as with "prior",
         but without a warning, and ``impute`` replaces such values. "error": a ValueError names the
-        column and the value, and densities reserve no share for unknown categories.
+        column and the value, and densities reserve no share for unknown categories. After a fit,
+        ``set_params(handle_unknown="error")`` makes predictions and ``partial_fit`` refuse such
+        rows; densities stay as they are. Other changes take effect in the next fit.
     given : str, int, list of str or int, slice, mask, callable or None, default=None
         Columns that explain the other columns and have no distribution. They are selected like the
         columns of a component, in arrays by position, and belong to no component. All methods need

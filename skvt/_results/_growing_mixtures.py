@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from skvt._results._display import make_clusters_table
 from skvt._results._mixtures import compute_assignments
 from skvt._results.profiles import (
-    explain_given_columns,
+    explain_columns,
     find_parts_that_differ,
     make_profiles,
     make_unique_names,
@@ -171,7 +171,7 @@ class GrowingMixin(MoveLogMixin):
         profiles = make_profiles(table)
         if form == "text":
             sentences = write_sentences(profiles, n_rows)
-            return "\n".join(sentences + explain_given_columns(self._columns))
+            return "\n".join(sentences + explain_columns(self._columns))
         return make_frame(make_wide_table(profiles))
 
     def _describe_as_table(self, n_clusters, level=0.95):

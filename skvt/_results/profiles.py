@@ -195,15 +195,19 @@ def write_sentences(profiles, n_rows, max_columns=MAX_COLUMNS):
     return sentences + [f"{n_empty} {profiles.kind}{plural} without rows"] * bool(n_empty)
 
 
-def explain_given_columns(table):
-    """Return a list of a sentence on the given columns of a :class:`Table`, or an empty list."""
-    names = ", ".join(str(table.names[j]) for j in table.given_positions)
-    if not names:
-        return []
-    return [
-        f"The columns are explained by the given columns {names}. Means and medians are those at "
-        "the means of the given columns, and other values are averages over rows."
-    ]
+def explain_columns(table):
+    """Return sentences on the given and on the ordinal columns of a :class:`Table`, if any."""
+    given, ordinal = (
+        ", ".join(str(table.names[j]) for j in positions)
+        for positions in (table.given_positions, table.ordinal_positions)
+    )
+    sentences = {
+        f"The columns are explained by the given columns {given}. Means and medians are those at "
+        "the means of the given columns, and other values are averages over rows.": given,
+        f"Numbers of the ordinal columns {ordinal} are on a latent scale, which rises with the "
+        "levels. pandas.crosstab of such a column and predict shows the levels.": ordinal,
+    }
+    return [sentence for sentence, names in sentences.items() if names]
 
 
 def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):

@@ -570,7 +570,7 @@ class LatentGaussian(_GaussianSpec):
     -----
     The posterior of a row's latent values is approximated by independent distributions, so that the
     bound is lower than the best possible bound if ordinal columns are correlated with each other.
-    Predictive densities estimate the probability of the ordinal levels by 128 points.
+    Predictive densities estimate the probability of several ordinal levels by 128 points.
 
     Examples
     --------

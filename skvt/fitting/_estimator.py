@@ -201,7 +201,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _read(self, X, details=None):
         """Return rows as numbers, converted by the reader of the fit; topic models add details."""
         self._fitted.reader.refuse_other_names(X, self._fitted.words)
-        return self._fitted.reader.read(X)
+        return self._fitted.reader.with_parameters(self).read(X)
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):

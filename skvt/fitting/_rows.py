@@ -63,7 +63,7 @@ def read_rows(estimator, X, sample_weight, details=None, *, reset, in_stream=Fal
     if reset:
         reader = replace(estimator._reader_class.from_estimator(estimator), in_stream=in_stream)
     else:
-        reader = estimator._fitted.reader
+        reader = estimator._fitted.reader.with_parameters(estimator)
         reader.refuse_other_names(X, estimator._fitted.words)
     reader, numbers, weights = read_rows_with(reader, X, sample_weight)
     if reset:

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from skvt._results import find_most_probable
 from skvt._results.profiles import (
     SMALL_NOTE,
-    explain_given_columns,
+    explain_columns,
     find_directions,
     find_relevant_columns,
     find_small_groups,
@@ -111,7 +111,7 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
     body = [
         f"<h1>{title}</h1>",
         f"<p>The rows have {len(profiles.columns)} columns that the model describes.</p>",
-        *(f"<p>{escape(text)}</p>" for text in explain_given_columns(mixture._columns)),
+        *(f"<p>{escape(text)}</p>" for text in explain_columns(mixture._columns)),
         f"<h2>Who are the {plural_kind}?</h2>",
         _list_clusters(
             profiles, expected_counts, np.bincount(labels[labels >= 0], minlength=n_shown)

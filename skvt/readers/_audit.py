@@ -31,7 +31,12 @@ _MIN_FILLED_SHARE = 0.9
 # Whole numbers may be levels, such as ratings, if at most this many of them are distinct.
 MAX_LEVELS = 6
 # Whole numbers may be codes of categories if at most this many of them are distinct.
-_MAX_CODES = 10
+# Answers from 0 to 10 have eleven values.
+_MAX_CODES = 11
+# Ratings pile up at an end of their scale if the share of the end exceeds the first number, and its
+# count exceeds the second one times the count of the next value. Zero, and the smallest and the
+# largest of more values, are then a point mass.
+LIMITS_AT_END = 0.1, 3.0
 # Maximum number of adjacent numbers that may stand for missing values, such as 97, 98 and 99.
 _MAX_MISSING_CODES = 3
 # Minimum number of rows that have these numbers.
@@ -125,8 +130,10 @@ _REMEDIES = {
     "fluorescence, transform the column, for instance by numpy.arcsinh(column / 100)",
     "few values": "numbers with few values, read as real: try Categorical(), or Poisson() if they "
     "are counts",
-    "code": "whole numbers, read as real: try Categorical() for codes, and, if ratings pile up at "
-    "an end of the scale, LatentGaussian(ordinal=[...])",
+    "code": "whole numbers, read as real: try Categorical() for codes",
+    "piled up": "many are at an end of the scale, which Gaussians do not describe, so that they "
+    "divide groups: if these are ratings, try LatentGaussian(ordinal=[...]); try Categorical() for "
+    "codes",
     "uniform": "numbers are spread evenly over a range, such as days of a year or places, so that "
     "Gaussians need several components, which divide groups: if they say nothing about groups, "
     "leave the column out, or name it in 'given'; try Categorical() for weekdays, months and hours",
@@ -427,13 +434,24 @@ def _judge_values(values, component_name):
         if values.size >= MIN_ROWS and are_evenly_spread(_sample_evenly(values, _JUDGED_SIZE)):
             return "uniform", f"{values.min():g} to {values.max():g}"
         if are_whole and distinct.size <= _MAX_CODES:
-            return "code", f"{distinct.size} whole numbers"
+            return _judge_scale(distinct, counts)
         if component_name == "Gaussian" and _have_errors_among_amounts(values):
             return "not positive", f"{values.min():g}"
     min_variance = _MIN_OVERDISPERSION * max(values.mean(), 1.0)
     if component_name == "Poisson" and values.var() > min_variance:
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None
+
+
+def _judge_scale(levels, counts):
+    """Return the finding on whole numbers that may be codes or ratings; ``levels`` are sorted."""
+    min_share, min_ratio = LIMITS_AT_END
+    n_values = counts.sum()
+    for end, neighbour in ((0, 1), (-1, -2)):
+        min_count = max(min_share * n_values, min_ratio * counts[neighbour])
+        if n_values >= MIN_ROWS and counts[end] > min_count:
+            return "piled up", f"{levels[end]:g} in {counts[end] / n_values:.0%}"
+    return "code", f"{levels.size} whole numbers"
 
 
 def _have_errors_among_amounts(values):

@@ -200,6 +200,10 @@ class Reader:
                 + self.names_remedy.replace("feature_names_in_", "words_")
             )
 
+    def with_parameters(self, estimator):
+        """Return this fitted reader with the parameters of an estimator that may change later."""
+        return self
+
     def restore(self, attributes, dtype):
         """Return this reader as if it had been fitted to the rows of an estimator in a file.
 

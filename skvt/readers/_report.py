@@ -22,6 +22,7 @@ _FINDINGS = {
     "logarithms of counts": "logarithms of counts",
     "few values": "{}: try Categorical()",
     "code": "{}: or a code?",
+    "piled up": "{}: an end of a scale?",
     "overdispersed": "spread: try NegativeBinomial()",
     "repeated": "repeats {}",
     "unused": "{}: explains no column",

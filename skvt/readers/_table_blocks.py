@@ -32,6 +32,7 @@ from skvt.components import (
 )
 from skvt.components.specs import SPECS_BY_NAME, copy_component, is_auto
 from skvt.readers._audit import (
+    LIMITS_AT_END,
     MAX_LEVELS,
     MIN_ROWS,
     ColumnSummary,
@@ -60,9 +61,8 @@ _AUTOMATIC_BLOCKS = {"real": ("numbers", lambda: Gaussian("auto", log="auto")),
 # exceeds a minimum ratio times the count of each neighbouring value. Rounded values are frequent,
 # too, but so are their neighbours. A point mass that is not detected begins to hide clusters if it
 # has about a twentieth of the rows, and hides a third of them if it has a fifth. The pair (minimum
-# share, minimum ratio) for zero, and for the smallest and the largest value:
-_MASS_LIMITS_AT_END = 0.1, 3.0
-# The pair (minimum share, minimum ratio) for other values.
+# share, minimum ratio) is LIMITS_AT_END for zero, and for the smallest and the largest value, and
+# the following for other values.
 _MASS_LIMITS_INSIDE = 0.3, 10.0
 # A column with at most this many distinct values besides the most frequent one may have levels,
 # such as ratings, and then has no point mass.
@@ -127,7 +127,7 @@ class ValueCounts(NamedTuple):
     def has_separate_zeros(self):
         """Whether zero is the smallest value, and more frequent than the next values allow."""
         n_zeros = self.counts.get(0.0, 0)
-        _, min_ratio = _MASS_LIMITS_AT_END
+        _, min_ratio = LIMITS_AT_END
         return (
             min(self.counts) == 0.0
             and n_zeros >= _MIN_ZEROS
@@ -145,7 +145,7 @@ class ValueCounts(NamedTuple):
         """Return whether a value is far more frequent than a continuous density explains."""
         count = self.counts[value]
         is_at_end = value in (min(self.counts), max(self.counts), 0.0)
-        min_share, min_ratio = _MASS_LIMITS_AT_END if is_at_end else _MASS_LIMITS_INSIDE
+        min_share, min_ratio = LIMITS_AT_END if is_at_end else _MASS_LIMITS_INSIDE
         min_count = max(min_share * self.n_observed, min_ratio * self._max_neighbour_count(value))
         # The other values must be numbers, not levels. Few distinct values may be levels, unless
         # each of them occurs at most twice on average.
@@ -259,7 +259,7 @@ def _choose_kind(numbers, summary, given):
     if observed.min() == 1.0:
         # Larger numbers, of which few are 1, stay in the block in which Gaussians model
         # correlations.
-        min_share, _ = _MASS_LIMITS_AT_END
+        min_share, _ = LIMITS_AT_END
         if not may_be_counts or np.mean(observed == 1.0) <= min_share:
             return "real"
         is_count = any(

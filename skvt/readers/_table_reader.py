@@ -52,7 +52,9 @@ class TableReader(Reader):
             X, columns, self.components, self.handle_unknown, self.given,
             in_stream=self.in_stream,
         )  # fmt: skip
-        X = table.encode(X, columns, is_new=self.table is None)
+        must_refuse = self.handle_unknown == "error"
+        encoder = replace(table, handle_unknown="error") if must_refuse else table
+        X = encoder.encode(X, columns, is_new=self.table is None)
         if self.dtype is not None:
             X = X.astype(self.dtype, copy=False)
         # Warn of rows without values, unless a component models whether values are missing.
@@ -79,6 +81,10 @@ class TableReader(Reader):
                 f"explain the other columns. Pass rows with all {len(names)} columns of the fit "
                 "in order; values of the other columns may be missing (NaN)."
             )
+
+    def with_parameters(self, estimator):
+        """Return this reader with the estimator's ``handle_unknown``, which may become "error"."""
+        return replace(self, handle_unknown=estimator.handle_unknown)
 
     def restore(self, attributes, dtype):
         """Return this reader as if it had been fitted to the rows of an estimator in a file."""

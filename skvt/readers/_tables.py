@@ -107,6 +107,12 @@ class Table:
         """Positions of the given columns in the table, in the order of ``given``."""
         return [int(block.columns[0]) for block in self.given]
 
+    @property
+    def ordinal_positions(self):
+        """Positions of the ordinal columns in the table."""
+        return [int(block.columns[i]) for block in self.blocks
+                for i in getattr(block.spec, "ordinal", ())]  # fmt: skip
+
     def describes(self, component, priors):
         """Return whether this table matches a model that was read from the same file.
 

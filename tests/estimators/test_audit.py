@@ -300,6 +300,19 @@ def test_the_ends_of_a_scale_do_not_stand_for_missing_values(levels):
         skvt.MemoizedDPMixture(**FEW_PASSES).fit(table)
 
 
+def test_ratings_that_pile_up_at_an_end_of_their_scale_are_named():
+    """Answers from 0 to 10 have eleven values."""
+    answers = np.r_[np.repeat(np.arange(10.0), 9), np.full(30, 10.0), np.nan]
+    table = pd.DataFrame({"trust": answers, "size": np.sqrt(np.arange(answers.size))})
+    for direction, end in ((answers, "10"), (10.0 - answers, "0")):
+        with pytest.warns(skvt.ColumnWarning, match=rf"'trust' \({end} in 25%\).*LatentGaussian"):
+            blocks = [("numbers", Gaussian(), ["trust", "size"])]
+            fitted = skvt.MemoizedDPMixture(components=blocks, **FEW_PASSES).fit(
+                table.assign(trust=direction)
+            )
+        assert fitted.table_report_["why"].iloc[0] == f"{end} in 25%: an end of a scale?"
+
+
 def test_measurements_few_rows_and_possible_codes_cause_no_warning():
     X = np.random.default_rng(0).normal(size=(210, 3)).round(1)
     X[:, 2] = np.sqrt(np.arange(210) % 49).astype(int)

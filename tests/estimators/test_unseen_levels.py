@@ -64,6 +64,22 @@ def test_probabilities_of_all_levels_add_up_to_one_and_an_unseen_one_gains_nothi
     assert np.all(density[:, 2] <= density[:, :2].min(axis=1) + 1e-12)
 
 
+@pytest.mark.filterwarnings("ignore::skvt.ColumnWarning")
+def test_a_fitted_model_may_begin_to_refuse_unseen_levels(tmp_path):
+    model = fitted()
+    density = model.score_samples(with_levels(["a", "q"]))
+    model.set_params(handle_unknown="error")
+    skvt.save(model, tmp_path / "strict.skvt")
+    for strict in (model, skvt.load(tmp_path / "strict.skvt")):
+        for refuse in (strict.predict, strict.impute, strict.partial_fit):
+            with pytest.raises(ValueError, match="Unknown category 'q' in column 'c'"):
+                refuse(with_levels(["a", "q"]))
+        strict.partial_fit(table())
+        strict.set_params(handle_unknown="prior").predict(with_levels(["q"]))
+    fresh = fitted().set_params(handle_unknown="error")
+    assert fresh.score_samples(with_levels(["a"]))[0] == density[0]
+
+
 def test_closed_levels_have_all_of_the_probability():
     model = fitted(handle_unknown="error")
     levels = [(c, d) for c in "abc" for d in "xy"]

@@ -188,7 +188,7 @@ def test_predictive_of_one_ordinal_column_is_an_interval_of_a_student_t():
         variance /= freedom + o.size
         own = t(freedom + o.size, mean[2] + weights @ (X[n, o] - mean[o]), np.sqrt(variance))
         expected = density + np.log(own.cdf(upper[n]) - own.cdf(lower[n]))
-        assert found[n, k] == pytest.approx(expected, abs=2e-3)
+        assert found[n, k] == pytest.approx(expected, abs=1e-9)
 
 
 def test_predictive_of_several_and_what_is_imputed_by_many_draws():

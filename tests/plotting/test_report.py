@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import skvt
-from skvt.components import Poisson
+from skvt.components import Gaussian, LatentGaussian, Poisson
 from skvt.fitting import html_table
 from skvt.plotting import ProfilesDisplay
 
@@ -268,6 +268,20 @@ def test_a_table_of_a_report_has_at_most_six_clusters(tmp_path):
     assert profiles == missing == [list(range(6)), list(range(6, 12))]
     # The other tables have a row, a column, a value, an expected value and a score.
     assert {row.count("</th>") + row.count("</td>") for row in source.split("<tr>")[1:]} == {5, 8}
+
+
+@pytest.mark.filterwarnings("ignore::skvt.ColumnWarning")
+def test_sentences_and_report_say_that_numbers_of_ordinal_columns_are_latent(tmp_path):
+    rng = np.random.default_rng(0)
+    grades = pd.DataFrame({"age": rng.normal(size=80), "grade": rng.integers(1, 4, size=80)})
+    for ordinal, is_told in ((["grade"], True), ([], False)):
+        spec = LatentGaussian(ordinal) if ordinal else Gaussian()
+        blocks = [("all", spec, ["age", "grade"])]
+        mixture = skvt.MemoizedDPMixture(1, components=blocks, moves=()).fit(grades)
+        skvt.cluster_report(mixture, grades, tmp_path / "report.html")
+        page = (tmp_path / "report.html").read_text(encoding="utf-8")
+        for text in (page, mixture.describe(form="text")):
+            assert ("ordinal columns grade are on a latent scale" in text) == is_told
 
 
 @pytest.mark.parametrize("texts", [{0}, {1}])

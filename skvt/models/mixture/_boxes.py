@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincinv, ndtr, ndtri
+from scipy.special import gammaincinv, ndtr, ndtri, stdtr
 from scipy.stats import qmc
 
 from skvt.typing import Array, IndexArray
@@ -46,8 +46,24 @@ class BoxSample(NamedTuple):
     # (n, S, J): draws of the latent values.
     draws: Array
     # (n, J, C): probability of each interval between successive ``edges`` of a column, given that
-    # all latent values are in the box.
+    # all latent values are in the box. C is 0 without edges.
     probabilities: Array
+
+
+def compute_interval_probability(latent: LatentStudent, bounds: tuple[Array, Array]) -> Array:
+    """Return the log probabilities (n,) of the intervals of a single latent value.
+
+    ``bounds`` are the lower and the upper ends, (n, 1) each.
+    """
+    deviation = latent.scale * latent.root[:, 0, 0]
+    low, high = _mirror(*((bound[:, 0] - latent.location[:, 0]) / deviation for bound in bounds))
+    within = stdtr(latent.freedom, high) - stdtr(latent.freedom, low)
+    return np.asarray(np.log(np.maximum(within, _MIN_PROBABILITY)))
+
+
+def _mirror(low: Array, high: Array) -> tuple[Array, Array]:
+    """Mirror intervals above 0, because small probabilities are accurate below 0."""
+    return np.where(low > 0.0, -high, low), np.where(low > 0.0, -low, high)
 
 
 def make_sobol_points(n_columns: int) -> Array:
@@ -57,7 +73,7 @@ def make_sobol_points(n_columns: int) -> Array:
 
 
 def sample_box(
-    latent: LatentStudent, bounds: tuple[Array, Array], edges: Array, uniform: Array
+    latent: LatentStudent, bounds: tuple[Array, Array], edges: Array | None, uniform: Array
 ) -> BoxSample:
     """Sample the Student t of each row within its box [Genz92].
 
@@ -70,8 +86,9 @@ def sample_box(
         The distributions of n rows.
     bounds : tuple of two arrays, shape (n, J) each
         Lower and upper ends of the intervals of the latent values, which may be infinite.
-    edges : ndarray, shape (n, J, C + 1)
-        Ends of the C intervals of each column whose probabilities are returned.
+    edges : ndarray, shape (n, J, C + 1), or None
+        Ends of the C intervals of each column whose probabilities are returned. They take most of
+        the time; pass None if they are not needed.
     uniform : ndarray, shape (S, J + 1) or (n, S, J + 1)
         Points of the unit cube, the same for all rows or different ones. The last column draws the
         scale of the Student t, and column j draws the latent value j.
@@ -90,23 +107,24 @@ def sample_box(
     normal_draws = np.zeros((*scale.shape, J))
     log_weights = np.zeros(scale.shape)
     # (n, J, C, S): probabilities of the intervals given the draws of the preceding columns.
-    conditional_probabilities = np.empty((n, J, edges.shape[2] - 1, scale.shape[1]))
+    n_intervals = 0 if edges is None else edges.shape[2] - 1
+    conditional_probabilities = np.empty((n, J, n_intervals, scale.shape[1]))
     for j in range(J):
         mean = np.einsum("nsi,ni->ns", normal_draws[..., :j], latent.root[:, j, :j])
         mean = latent.location[:, j, None] + scale * mean
         deviation = scale * latent.root[:, j, j, None]
         low, high = ((bound[:, j, None] - mean) / deviation for bound in bounds)
-        # Mirror intervals above the mean, because small probabilities are accurate below the mean.
         sign = np.where(low > 0.0, -1.0, 1.0)
-        low, high = np.where(low > 0.0, -high, low), np.where(low > 0.0, -low, high)
+        low, high = _mirror(low, high)
         below = ndtr(low)
         within = np.maximum(ndtr(high) - below, _MIN_PROBABILITY)
         log_weights += np.log(within)
         # The limits exclude 0 and 1, whose normal quantiles are infinite.
         quantiles = np.clip(below + uniform[..., j] * within, _MIN_PROBABILITY, 1.0 - 1e-16)
         normal_draws[..., j] = sign * np.clip(ndtri(quantiles), low, high)
-        standard_edges = (edges[:, j, :, None] - mean[:, None]) / deviation[:, None]
-        conditional_probabilities[:, j] = np.diff(ndtr(standard_edges), axis=1)
+        if edges is not None:
+            standard_edges = (edges[:, j, :, None] - mean[:, None]) / deviation[:, None]
+            conditional_probabilities[:, j] = np.diff(ndtr(standard_edges), axis=1)
     # Normalise the weights, and convert the draws from standard normals to latent values.
     largest = log_weights.max(axis=1, keepdims=True)
     weights = np.exp(log_weights - largest)

@@ -18,6 +18,7 @@ from skvt.files import in_files
 from skvt.models.mixture._boxes import (
     BoxSample,
     LatentStudent,
+    compute_interval_probability,
     conditional_roots,
     make_sobol_points,
     sample_box,
@@ -46,7 +47,7 @@ from skvt.models.mixture.components import (
 )
 from skvt.rows import map_rows, sums_of_rows
 from skvt.ties import stable_argmax
-from skvt.typing import Array
+from skvt.typing import Array, IndexArray
 
 
 @in_files("models.LatentGaussian")
@@ -106,8 +107,15 @@ class LatentGaussian(FullGaussian):
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Return log densities of real values plus log probabilities of intervals, (n, K)."""
-        samples = self._sample_boxes(X, lam)
-        return np.stack([sample.log_probability for sample in samples], axis=1)
+        if self.cells.columns.size > 1:
+            samples = self._sample_boxes(X, lam)
+            return np.stack([sample.log_probability for sample in samples], axis=1)
+        # The probability of a single interval needs no draws.
+        columns = np.broadcast_to(self.cells.columns, (X.shape[0], 1))
+        log_densities, students = self._condition_on_reals(X, lam, columns)
+        bounds = self.cells.find_intervals(X)
+        probabilities = [compute_interval_probability(student, bounds) for student in students]
+        return log_densities + np.stack(probabilities, axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Return rows with means, or most probable levels, for missing values, (K, n, D)."""
@@ -123,7 +131,7 @@ class LatentGaussian(FullGaussian):
         # Average the means (n, D) and the probabilities (n, J, C) of levels over components, where
         # C is the largest number of levels of a column. One zero broadcasts to (n, J, C).
         mean, probabilities = np.zeros(X.shape), np.zeros(1)
-        for k, sample in enumerate(self._sample_boxes(X, lam)):
+        for k, sample in enumerate(self._sample_boxes(X, lam, with_levels=True)):
             # Insert the means of the weighted draws s of latent values. They suffice, because the
             # means of missing real values are linear in the latent values.
             latent = np.einsum("ns,nsj->nj", sample.weights, sample.draws)
@@ -151,49 +159,68 @@ class LatentGaussian(FullGaussian):
         rows[:, self.cells.columns] = values
         return rows
 
-    def _sample_boxes(
-        self, X: Any, lam: Array, rng: np.random.Generator | None = None
-    ) -> list[BoxSample]:
-        """Sample latent values in the box of each row under the predictive of each component.
+    def _condition_on_reals(
+        self, X: Any, lam: Array, columns: IndexArray
+    ) -> tuple[Array, list[LatentStudent]]:
+        """Return log densities of real values, and the latent values given real values.
 
-        Returns one sample of all rows for each component. The log probabilities include the log
-        density of the real values. Samples are computed from random points if ``rng`` is not None,
-        and otherwise from the points of a Sobol sequence.
+        The log densities are (n, K). The latent values of each row, in the order of its ``columns``
+        (n, J), have a Student t in each of the K components.
         """
-        # Find the distribution of latent values given real values, for which ordinal values are
-        # treated as missing.
-        cells, J = self.cells, self.cells.columns.size
-        real_rows = self._insert_latent(X, np.full((X.shape[0], J), np.nan)) - self.center
+        # Ordinal values are treated as missing.
+        latent = np.full((X.shape[0], self.cells.columns.size), np.nan)
+        real_rows = self._insert_latent(X, latent) - self.center
         mean, scale, freedom = self._compute_student_t(lam)
         log_densities = student_t_log_density(real_rows, mean, scale, freedom)
         holes = GaussianCompletion.from_scale(0.0, mean, scale).holes(real_rows, np.ones(1))
         # Values are missing in all rows, because ordinal columns are NaN in ``real_rows``.
         assert holes is not None
         n_real = X.shape[1] - holes.is_missing.sum(axis=1)
-        # In each row, put the ordinal columns with missing values last, because `sample_box` draws
-        # one column after the other, given the columns before it.
-        order = np.argsort(cells.encode(X) < 0, axis=1, kind="stable")
-        columns = cells.columns[order]
-        # (n, 1): indices of rows that broadcast with the columns (n, J).
-        row_numbers = np.arange(len(order))[:, None]
-        low, high = (bound[row_numbers, order] for bound in cells.find_intervals(X))
-        points = make_sobol_points(J + 1)
-        if rng is not None:
-            points = rng.random((len(order), *points.shape))
-        inverse_order = np.argsort(order, axis=1)
-        boxes = []
+        students = []
         for k in range(len(lam)):
             # The location of the latent values is their mean given the real values.
             rows = holes.filled(k)
             distance = compute_squared_distances(rows, mean[k], np.linalg.cholesky(scale[k]))
             precision, conditional_freedom = holes.completion.precision[k], freedom[k] + n_real
-            student = LatentStudent(
-                location=rows[row_numbers, columns],
+            students.append(LatentStudent(
+                location=np.take_along_axis(rows, columns, axis=1),
                 root=conditional_roots(precision, hidden=holes.is_missing, columns=columns),
                 scale=np.sqrt((1.0 + distance) / conditional_freedom),
                 freedom=conditional_freedom,
-            )
-            sample = sample_box(student, (low, high), cells.padded_edges[order], points)
+            ))  # fmt: skip
+        return log_densities, students
+
+    def _sample_boxes(
+        self,
+        X: Any,
+        lam: Array,
+        rng: np.random.Generator | None = None,
+        *,
+        with_levels: bool = False,
+    ) -> list[BoxSample]:
+        """Sample latent values in the box of each row under the predictive of each component.
+
+        Returns one sample of all rows for each component. The log probabilities include the log
+        density of the real values. Samples are computed from random points if ``rng`` is not None,
+        and otherwise from the points of a Sobol sequence. Only ``with_levels`` have samples the
+        probabilities of levels, which take most of the time.
+        """
+        cells = self.cells
+        # In each row, put the ordinal columns with missing values last, because `sample_box` draws
+        # one column after the other, given the columns before it.
+        order = np.argsort(cells.encode(X) < 0, axis=1, kind="stable")
+        log_densities, students = self._condition_on_reals(X, lam, cells.columns[order])
+        # (n, 1): indices of rows that broadcast with the columns (n, J).
+        row_numbers = np.arange(len(order))[:, None]
+        low, high = (bound[row_numbers, order] for bound in cells.find_intervals(X))
+        points = make_sobol_points(cells.columns.size + 1)
+        if rng is not None:
+            points = rng.random((len(order), *points.shape))
+        inverse_order = np.argsort(order, axis=1)
+        edges = cells.padded_edges[order] if with_levels else None
+        boxes = []
+        for k, student in enumerate(students):
+            sample = sample_box(student, (low, high), edges, points)
             # Add the density of the real values, and put the columns back into their order.
             boxes.append(sample._replace(
                 log_probability=log_densities[:, k] + sample.log_probability,

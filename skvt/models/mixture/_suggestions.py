@@ -100,7 +100,7 @@ def choose_clusters(
         reasons = (
             "all components overlap, and no valley of the density separates them",
             "components that overlap are joined",
-            "no components overlap enough to be joined",
+            "no two components overlap so much that they are one cluster",
         )
     reason = reasons[0 if n_clusters == 1 else 1 if n_clusters < n_with_rows else 2]
     result = replace(entropy_joins, n_suggested=n_clusters, n_by_valley=n_by_valley, reason=reason)
