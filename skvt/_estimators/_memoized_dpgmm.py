@@ -87,10 +87,12 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         - "tied" and "full" if there are more than two rows for each column. Data of more than 64
           columns need more than ten rows for each column.
 
-        Only "spherical" and "diag" are compared on data of more than 64 columns with missing
-        values. With at most ten rows for each column, bounds may differ too little to decide. A
-        type whose bound is within 0.05 nats per row and column of the highest bound is then left
-        out if it gives held-out rows a clearly lower density than another such type.
+        Only "spherical" and "diag" are compared on data of more than 64 columns if rows have many
+        missing values, that is, if the mean cube of their number is more than four times the square
+        of the number of columns. With at most ten rows for each column, bounds may differ too
+        little to decide. A type whose bound is within 0.05 nats per row and column of the highest
+        bound is then left out if it gives held-out rows a clearly lower density than another such
+        type.
 
         With at most ten rows for each column, the fit also starts from the short fit of the chosen
         type if all rows and columns were compared, ``n_components`` is 1, and the moves include

@@ -32,12 +32,13 @@ from skvt.rows import dense, take_rows
 from skvt.ties import stable_argmax, stable_order
 
 # Types of covariance, the simplest first, because the simplest of equally good types is chosen. The
-# constant `MATRIX_TYPES` lists the types with covariance matrices: "tied", "low_rank" and "full".
+# constant `MATRIX_TYPES` lists the types with covariance matrices, all but the first two.
 CANDIDATE_TYPES = ("spherical", "diag", "tied_low_rank", "tied", "low_rank", "full")
 # Types whose priors have diagonal scales. Only these types are compared if there are too few rows
 # to determine a matrix.
 DIAGONAL_TYPES = ("spherical", "diag", "tied_low_rank", "low_rank")
-# Minimum number of columns for "low_rank", which has fewer parameters than "full" from there on.
+# Minimum number of columns for types of low rank, which have fewer parameters than "full" and
+# "tied" from there on.
 _MIN_COLUMNS_OF_LOW_RANK = 4
 # Maximum number of rows in the evenly spaced sample.
 MAX_ROWS = 3_000
@@ -51,6 +52,9 @@ _FEWER_ROWS_PER_COMPONENT = 10
 # Maximum number of columns, evenly spaced, by which types are compared. The time for covariance
 # matrices grows with the cube of the number of columns.
 MAX_COLUMNS = 64
+# If there are more columns, matrices are compared only if the mean cube of the number of missing
+# values in a row is at most this multiple of the square of the number of columns.
+_MAX_COST = 4.0
 # Bounds are close if they differ by less than this, in nats per row and column. The influence of
 # the prior on the bound per row grows with the number D of columns, too: a matrix has D^2 entries,
 # and with c rows per column there are c D rows.
@@ -202,9 +206,10 @@ def _find_determined_types(X, weights):
         # There are too few rows for matrices of all columns, even if there are enough rows for
         # matrices of the sampled columns.
         names = DIAGONAL_TYPES
-    if X.shape[1] > MAX_COLUMNS and np.isnan(X).any():
-        # Matrices are left out, because their time also grows with the cube of the number of
-        # missing values in a row.
+    n_missing = np.isnan(X).sum(axis=1)
+    if X.shape[1] > MAX_COLUMNS and np.mean(n_missing**3) > _MAX_COST * X.shape[1] ** 2:
+        # Matrices are left out, because the time for the missing values of a row grows with the
+        # cube of their number.
         names = tuple(name for name in names if name not in MATRIX_TYPES)
     return names
 
