@@ -285,8 +285,12 @@ def _describe_column(profiles, k, j):
             share, share_of_all = np.expm1([deviation.value, deviation_of_all.value])
             text = f"{number_text}, give or take {share:.0%} (on average {share_of_all:.0%})"
         else:
-            text = f"with {deviation.quantity} {deviation.value:.2g}"
-            text += f" (on average {deviation_of_all.value:.2g})"
+            # Two digits, such as 150, of which %.2g would make 1.5e+02.
+            here, on_average = (
+                _format_number(spread.value, spread.value / 10.0)
+                for spread in (deviation, deviation_of_all)
+            )
+            text = f"{number_text}, with {deviation.quantity} {here} (on average {on_average})"
     for (share, adjective), (share_of_all, _) in zip(
         _describe_point_masses(cell), _describe_point_masses(cell_of_all), strict=True
     ):

@@ -128,8 +128,9 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     pandas = import_pandas("unusual_rows")
     require_describing_mixture(mixture, X, "unusual_rows")
     fitted = mixture._require_fitted()
-    n = require_positive_int("n", n)
+    # A table without rows is refused before n, because callers pass n=len(X).
     table, encoded = mixture._columns, _encode(mixture, X)
+    n = require_positive_int("n", n)
     # Put the rows of another reference before the rows of X.
     reference_rows = encoded[:0] if reference is None else _encode(mixture, reference)
     encoded, n_before = np.concatenate([reference_rows, encoded]), len(reference_rows)

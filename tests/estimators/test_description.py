@@ -154,12 +154,20 @@ def test_two_slips_do_not_make_a_column_relevant():
 
 def test_descriptions_say_whether_centre_or_spread_differs():
     frame, _, z = groups_with_slips()
+    frame["noise"] = 2000.0 + 100.0 * frame["noise"]  # standard deviations of 100 and 500
     mixture = numbers(frame, z)
-    part = mixture.describe().set_index("column")["differs_in"]
+    columns = mixture.describe().set_index("column")
+    part = columns["differs_in"]
     assert set(part["hemo"]) == {"centre"} and set(part["noise"]) == {"spread"}
-    assert re.search(
-        r"noise with standard deviation \S+ \(on average", mixture.describe(form="text")
+    noise = columns.loc["noise"].set_index("quantity")["estimate"]
+    deviations = noise["standard deviation"].to_numpy()
+    sentences = re.findall(
+        r"noise (\d+), with standard deviation (\d+) \(on average (\d+)\)",
+        mixture.describe(form="text"),
     )
+    on_average = np.full(2, np.sqrt(np.mean(deviations**2)))
+    expected = np.column_stack([noise["mean"], deviations, on_average])
+    np.testing.assert_allclose(np.array(sentences, float), expected, rtol=0.05)
     assert mixture.column_relevance(None).loc[0, "noise"] > 0.1
 
 

@@ -193,6 +193,9 @@ def test_illegal_numbers_and_other_estimators_are_refused(mixture, table):
     for n in (0, 2.5, "all"):
         with pytest.raises(ValueError, match=r"n must be an int in the range \[1, inf\)"):
             skvt.unusual_rows(mixture, table, n=n)
+    # A request without records has n=len(rows).
+    with pytest.raises(ValueError, match=r"0 sample\(s\)"):
+        skvt.unusual_rows(mixture, table.iloc[:0], n=0)
     with pytest.raises(
         TypeError, match=r"unusual_rows takes a MemoizedDPMixture.*Got.*TemperedLDA"
     ):
