@@ -232,6 +232,23 @@ def test_evidence_lost_is_that_of_fits_of_the_rows_joined(shape):
     assert last[0] == pytest.approx(min(others), rel=1e-4)
 
 
+def test_evidence_lost_includes_that_of_a_shared_covariance():
+    rng = np.random.default_rng(0)
+    parts = np.arange(200) % 5
+    X = rng.normal(0.0, 20.0, size=(5, 3))[parts] + rng.normal(size=(200, 3))
+    mixture = MemoizedDPGMM(5, covariance_type="tied", labels_init=parts, moves=(), random_state=0)
+    mixture.fit(X).join_components(X, criterion="evidence")
+    (_, sums), component = mixture._fitted.stats.as_stats().arrays, mixture._fitted.model.component
+    evidence = [
+        component.log_evidence(np.array([sums[found == k].sum(axis=0) for k in range(n)])).sum()
+        for n in range(5, 0, -1)
+        for found in [mixture.component_clusters(n)]
+    ]
+    np.testing.assert_allclose(
+        200.0 * mixture.hierarchy_[:, 2], evidence[0] - np.array(evidence[1:])
+    )
+
+
 def test_only_neighbours_of_many_components_are_compared(monkeypatch):
     labels = np.repeat(np.arange(24), 40)
     rng = np.random.default_rng(0)

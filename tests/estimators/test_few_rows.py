@@ -1,6 +1,7 @@
 """Clusters of components that have few rows for their number of statistics."""
 
 import numpy as np
+import pytest
 from sklearn.datasets import make_blobs
 from sklearn.metrics import adjusted_rand_score
 
@@ -40,6 +41,25 @@ def test_clear_clusters_in_many_columns_stay_apart():
     X, y = make_blobs(1000, 30, centers=6, random_state=0)
     mixture = MemoizedDPGMM(6, labels_init=y, **FIXED).fit(X)
     assert mixture.n_clusters_ == 6
+
+
+@pytest.mark.parametrize("covariance_type", ["tied", "tied_low_rank"])
+@pytest.mark.parametrize("seed, has_wrong_value", [(5, False), (2, True)])
+def test_clusters_of_one_covariance_stay_apart(covariance_type, seed, has_wrong_value):
+    """A covariance of its own would describe two clusters as one that is wide in one direction."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(4, 300, p=[0.4, 0.3, 0.2, 0.1])
+    X = rng.normal(0.0, 1.2, size=(4, 20))[y] + rng.normal(size=(300, 20))
+    X += rng.normal(size=(300, 3)) @ rng.normal(0.0, 0.7, size=(3, 20))
+    labels = y.copy()
+    if has_wrong_value:
+        X[0, 0] += 40.0
+        # The row is a component of its own, which is joined before the clusters are.
+        labels[0] = 4
+    given = FIXED | {"covariance_type": covariance_type, "labels_init": labels}
+    mixture = MemoizedDPGMM(len(set(labels)), **given).fit(X)
+    n_clusters = 4 if has_wrong_value else "auto"
+    assert adjusted_rand_score(y, mixture.predict(X, n_clusters=n_clusters)) > 0.95
 
 
 def test_far_rows_do_not_join_all_other_clusters():

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt.contracts import Component
-from skvt.models.mixture._joins import LOSS_SHARE_BEFORE_ELBOW, SIGNIFICANT_VALLEY, append_unions
+from skvt.models.mixture._joins import LOSS_SHARE_BEFORE_ELBOW, SIGNIFICANT_VALLEY
 from skvt.models.mixture._pairs import Assignments, JoinCriterion
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
@@ -52,7 +52,7 @@ class Evidence(JoinCriterion):
     def __init__(
         self, component: Component, sums: Array, counts: Array, is_vacant: NDArray[np.bool_]
     ) -> None:
-        self.component = component.without_shared_globals
+        self.component = component
         self.sums = sums
         self.n_rows = float(counts.sum())
         # (K,): share of the rows in each cluster. If all rows belong to a background, ``n_rows`` is
@@ -92,13 +92,23 @@ class Evidence(JoinCriterion):
 
     def join_losses(self, pairs: Array) -> Array:
         """Return the losses of evidence of all joins, (K - 1,) in nats per row."""
-        sums, joined = append_unions(self.sums, pairs), pairs[:, :2].astype(int)
-        return -self.component.merge_gains(sums, *joined.T) / self.n_rows
+        K = len(self.sums)
+        # (2 K - 1, P): sums of the clusters that remain, and zeros of clusters that do not exist
+        # yet or are joined, because a shared covariance depends on all clusters.
+        sums = np.concatenate([self.sums, np.zeros_like(self.sums[1:])])
+        losses = np.zeros(K - 1)
+        for step, (a, b) in enumerate(pairs[:, :2].astype(int)):
+            (gain,) = self.component.merge_gains(sums, np.array([a]), np.array([b]))
+            losses[step] = -gain / self.n_rows
+            sums[K + step] = sums[a] + sums[b]
+            sums[[a, b]] = 0.0
+        return losses
 
     def join(self, a: int, b: int) -> None:
         """Join cluster b into a, whose sums, neighbours and costs become those of the union."""
         super().join(a, b)
         self.sums[a] += self.sums[b]
+        self.sums[b] = 0.0
         self.is_near[a] |= self.is_near[b]
         self.costs[a] += self.costs[b]
         self.is_near[:, a] = self.is_near[a]

@@ -100,6 +100,8 @@ class LowRankGaussian(FullGaussian):
         the gain itself is costly. The evidence of the merged component is less than the likelihood
         of its rows under the best Gaussian, and the weights gain at most log 2 for each row.
         """
+        if a.size == 0:
+            return np.zeros(0)
         # The features are [1, x, upper triangle of x x'], so that the first sum counts the rows.
         n_rows, D = sums[a, 0] + sums[b, 0], self.n_features
         # The upper bound needs a regular covariance of the rows, which few rows do not have.
@@ -110,7 +112,8 @@ class LowRankGaussian(FullGaussian):
         # The log-determinant of a singular covariance is NaN or -inf.
         with np.errstate(divide="ignore", invalid="ignore"):
             _, log_det = np.linalg.slogdet(moment - mean[:, :, None] * mean[:, None])
-        evidence = self.log_evidence(sums)
+        evidence, merged_components = np.zeros(len(sums)), np.union1d(a, b)
+        evidence[merged_components] = self.log_evidence(sums[merged_components])
         gains = np.full(a.size, np.nan)
         gains[has_bound] = -0.5 * n_rows[has_bound] * (log_det + D * (1.0 + LOG_2PI))
         gains = gains - evidence[a] - evidence[b]
