@@ -32,12 +32,13 @@ from skvt.rows import dense, take_rows
 from skvt.ties import stable_argmax, stable_order
 
 # Types of covariance, the simplest first, because the simplest of equally good types is chosen. The
-# constant `MATRIX_TYPES` lists the types with covariance matrices: "tied", "low_rank" and "full".
+# constant `MATRIX_TYPES` lists the types with covariance matrices.
 CANDIDATE_TYPES = ("spherical", "diag", "tied_low_rank", "tied", "low_rank", "full")
 # Types whose priors have diagonal scales. Only these types are compared if there are too few rows
 # to determine a matrix.
 DIAGONAL_TYPES = ("spherical", "diag", "tied_low_rank", "low_rank")
-# Minimum number of columns for "low_rank", which has fewer parameters than "full" from there on.
+# Minimum number of columns for the types of low rank. From there on, "low_rank" has fewer
+# parameters than "full".
 _MIN_COLUMNS_OF_LOW_RANK = 4
 # Maximum number of rows in the evenly spaced sample.
 MAX_ROWS = 3_000

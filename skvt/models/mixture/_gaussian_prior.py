@@ -7,8 +7,8 @@ small variances, without which constant, dependent or rounded columns would make
 singular. In shapes, n is the number of rows and D the number of columns.
 
 The covariance, its inverse scale and a *moment*, a covariance of the rows, have a shape that
-depends on the covariance type: (D, D) for "full", "tied" and "low_rank", (D,) for "diag", and a
-number for "spherical". The inverse scale of "low_rank" is (D,).
+depends on the covariance type: (D,) for "diag", a number for "spherical", and (D, D) for the other
+types. The inverse scale of the types of low rank is (D,).
 """
 
 from dataclasses import replace
@@ -50,7 +50,7 @@ _MIN_ROWS_FOR_ROUNDING = 1_000
 # A value counts as frequent in `rounding_variance` if at least this many rows have it, so many that
 # it could become a separate component.
 _MIN_ROWS_PER_VALUE = 10.0
-# Default inverse scale of the noise in "low_rank", relative to the variances of the columns.
+# Default inverse scale of the noise in types of low rank, relative to the variances of the columns.
 _NOISE_SHARE = 0.01
 
 # An instance of one of the classes `GAUSSIAN_CLASSES`.
@@ -112,8 +112,8 @@ def make_gaussian_component(
     the variance of rounding, see :func:`rounding_variance`. If ``error_variance`` is None, values
     count as exact. The variance of errors is added to the squares of values and to the covariance
     from which the default prior is derived. ``max_rank`` is the maximum number of factors of
-    "low_rank"; None stands for half the number of columns. Raises ValueError if a parameter in
-    ``prior`` has the wrong shape or is out of range.
+    types of low rank; None stands for half the number of columns. Raises ValueError if a parameter
+    in ``prior`` has the wrong shape or is out of range.
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
@@ -162,7 +162,8 @@ def complete_prior(
     D = center.size
     mean = choose_prior_mean(prior.mean, center)
     kappa = 1.0 if prior.mean_precision is None else float(prior.mean_precision)
-    # In "low_rank", nu and the inverse scale belong to the noise, which is independent by column.
+    # In types of low rank, nu and the inverse scale belong to the noise, which is independent by
+    # column.
     default_nu = 1.0 if covariance_type in LOW_RANK_TYPES else D
     nu = float(default_nu if prior.degrees_of_freedom is None else prior.degrees_of_freedom)
     if covariance_type in ("full", "tied") and nu <= D - 1.0:
