@@ -209,8 +209,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes for K components, where P is
     the number of sufficient statistics of all blocks. A block of d columns has
 
-    - ``d (d + 3) / 2 + 1`` statistics if it is a "full", "tied" or latent Gaussian, ``3 d`` if it
-      is "diag", ``2 d + 2`` if it is "spherical";
+    - ``3 d`` statistics if it is a "diag" Gaussian, ``2 d + 2`` if it is "spherical", and
+      ``d (d + 3) / 2 + 1`` if it is another or a latent Gaussian;
     - as many as there are categories for categorical columns;
     - ``2 d`` for binary columns, and d for a multinomial;
     - ``2 d + 1`` for Poisson columns, and ``17 d`` for negative binomial columns, or about ``36 d``

@@ -73,6 +73,7 @@ def _has_factors(component, lam):
     """Return whether components explain many columns by common factors."""
     if not hasattr(component, "ranks"):
         return False
+    lam = component.with_shared_globals(lam)
     means, _ = component.gaussians(lam)
     return means.shape[1] > _MIN_FACTOR_COLUMNS and component.ranks(lam).any()
 

@@ -343,6 +343,18 @@ def test_the_reason_for_one_cluster_names_factors_of_many_columns(n_columns):
     assert full.n_clusters_reason_ == reason
 
 
+def test_factors_that_components_share_are_named_whichever_component_is_first():
+    rng = np.random.default_rng(0)
+    X = 2.0 * rng.normal(size=(200, 3)) @ rng.normal(size=(3, 25)) + rng.normal(size=(200, 25))
+    labels = np.arange(200) > 1  # The first component has two rows, which have no factors.
+    mixture = MemoizedDPGMM(
+        2, covariance_type="tied_low_rank", moves=(), labels_init=labels.astype(int),
+        weight_concentration_prior_type="dirichlet_distribution", max_iter=5, tol=1e-2,
+    ).fit(X)  # fmt: skip
+    assert mixture.weights_[0] < 0.01 and mixture.n_clusters_ == 1
+    assert "common factors, which may hide groups" in mixture.n_clusters_reason_
+
+
 def test_classes_of_several_kinds_of_columns_may_overlap():
     rng = np.random.default_rng(0)
     y = rng.choice(3, 600, p=[0.5, 0.3, 0.2])

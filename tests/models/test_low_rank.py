@@ -323,6 +323,15 @@ def test_one_component_with_a_shared_covariance_is_a_factor_analyser():
     np.testing.assert_allclose(alone.log_predictive(X, lam), single.log_predictive(X, lam))
 
 
+@pytest.mark.parametrize("kind", ["low_rank", "tied_low_rank"])
+def test_merges_of_components_without_rows_gain_nothing(kind):
+    component = component_of(drawn(30), kind=kind)
+    sums = np.zeros((3, component.features(np.zeros((1, 3))).shape[1]))
+    with np.errstate(all="raise"):
+        gains = component.merge_gains(sums, np.array([0, 0, 1]), np.array([1, 2, 2]))
+    np.testing.assert_array_equal(gains, 0.0)
+
+
 def test_draws_share_a_covariance_and_have_the_means_of_q():
     _, component, _, lam = shared_posterior_of(drawn_alike(60, 4, 1, K=3), 3)
     rng = np.random.default_rng(0)

@@ -89,7 +89,7 @@ class GaussianLearner(Ascent):
         inverse_scale = prior.covariance
         is_matrix = np.ndim(inverse_scale) == 2
         variances = np.diagonal(inverse_scale) if is_matrix else np.atleast_1d(inverse_scale)
-        # Steps of factor analysers ("low_rank") are costly, because each needs an inner iteration.
+        # Steps of factor analysers are costly, because each needs an inner iteration.
         is_wide = is_matrix and component.n_features >= _MIN_COSTLY_COLUMNS
         is_costly = is_wide or component.covariance_type in LOW_RANK_TYPES
         most_steps = _N_STEPS_IF_COSTLY if is_costly else MAX_STEPS

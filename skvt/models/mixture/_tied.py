@@ -149,7 +149,9 @@ class TiedLowRankGaussian(_TiedMixin, LowRankGaussian):
         (n_rows,) = q["degrees_of_freedom"] - prior["degrees_of_freedom"]
         (precision,) = self.separate_family.mean(shared).precision
         (evidence,) = self.separate_family.factors(shared).bound
-        gains = -0.5 * n_rows * np.log1p(np.tensordot(scatter, precision, 2) / n_rows)
+        # Without rows there is no scatter, and the gains are 0.
+        positive_rows = max(n_rows, np.finfo(float).tiny)
+        gains = -0.5 * n_rows * np.log1p(np.tensordot(scatter, precision, 2) / positive_rows)
         for pair in np.flatnonzero(0.5 * gains > least_gains - MIN_CLEAR_LOSS):
             scale = q["scale_inverse"] + scatter[pair]
             eta = NormalWishart.from_standard(**(q | {"scale_inverse": scale}))
