@@ -212,6 +212,8 @@ class SharesGlobals(Protocol):
         """Return the gain of log evidence in nats by each of n possible merges, (n,).
 
         Merge i gives the rows of component b[i] to component a[i], and changes no other component.
+        Gains of several merges may be estimates if they are clear losses. The gain of a single
+        merge is exact.
         """
 
     def row_fits(self, X: Any) -> Any:

@@ -164,9 +164,10 @@ class Merge(Move):
             kept_components = np.delete(np.arange(n_components), [*removed_components, b[i]])
             new_weights_evidence = model.weights_log_evidence(merged_counts[kept_components])
             gain = gains[i] + new_weights_evidence - weights_evidence
-            if removed_components and exceeds(gain, 0.0, scale=scale):
-                # Replace ``gains[i]`` by the gain with the present statistics, because earlier
-                # merges may have changed parameters that components share.
+            if exceeds(gain, 0.0, scale=scale):
+                # Replace ``gains[i]`` by the exact gain with the present statistics, because
+                # ``gains`` may have estimates, and earlier merges may have changed parameters that
+                # components share.
                 gain += _compute_merge_gain(model, memo, Stats(arrays), *pair) - gains[i]
             decision = decide(gain, scale)
             if not decision.is_accepted:

@@ -392,6 +392,24 @@ def test_the_bound_never_falls_and_merges_gain_what_is_predicted(missing, kind):
     assert 0 < clearly_bad < len(pairs)
 
 
+@pytest.mark.parametrize("kind", ["low_rank", "tied_low_rank"])
+def test_the_gain_of_a_single_merge_is_exact_even_if_it_is_a_clear_loss(kind):
+    """Another block of columns may gain more, so that the merge may be accepted."""
+    X, z = drawn(120, D=5, rank=2, K=3), np.arange(120) % 3
+    component = component_of(X, kind=kind)
+    sums = np.eye(3)[z].T @ component.features(X)
+    pairs = np.triu_indices(3, 1)
+    changes = []
+    for a, b in zip(*pairs, strict=True):
+        merged = np.delete(sums, b, axis=0)
+        merged[a] += sums[b]
+        changes.append(component.log_evidence(merged).sum() - component.log_evidence(sums).sum())
+        (gain,) = component.merge_gains(sums, np.array([a]), np.array([b]))
+        assert gain == pytest.approx(changes[-1], rel=1e-6) and gain < -100.0
+    # Some of the gains of several merges are estimates.
+    assert np.abs(component.merge_gains(sums, *pairs) - changes).max() > 1.0
+
+
 # ------------------------------------------------------------------------------ estimators
 def test_clusters_of_low_rank_are_found_in_few_rows():
     X = drawn(600, D=24, rank=2, K=3, seed=1)

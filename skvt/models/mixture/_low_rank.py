@@ -96,9 +96,10 @@ class LowRankGaussian(FullGaussian):
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         """Return the gain of merging each pair of components (a, b), in nats.
 
-        For pairs that a merge surely makes worse, the result is an upper bound of the gain, since
-        the gain itself is costly. The evidence of the merged component is less than the likelihood
-        of its rows under the best Gaussian, and the weights gain at most log 2 for each row.
+        If there are several pairs, the result is only an upper bound of the gain for pairs that a
+        merge surely makes worse, since the gain itself is costly. The evidence of the merged
+        component is less than the likelihood of its rows under the best Gaussian, and the weights
+        gain at most log 2 for each row.
         """
         if a.size == 0:
             return np.zeros(0)
@@ -118,7 +119,7 @@ class LowRankGaussian(FullGaussian):
         gains[has_bound] = -0.5 * n_rows[has_bound] * (log_det + D * (1.0 + LOG_2PI))
         gains = gains - evidence[a] - evidence[b]
         # The negation includes pairs without an upper bound, whose ``gains`` are NaN.
-        may_gain = ~(gains < -n_rows * np.log(2.0) - MIN_CLEAR_LOSS)
+        may_gain = ~(gains < -n_rows * np.log(2.0) - MIN_CLEAR_LOSS) | (a.size == 1)
         gains[may_gain] = super().merge_gains(sums, a[may_gain], b[may_gain])
         return gains
 

@@ -58,7 +58,7 @@ class _TiedMixin(FullGaussian):
         """Return the gain of merging each pair of components (a, b) in nats.
 
         A gain includes the change of the evidence of the shared covariance. It is exact if the
-        merge is the only one, and if it is not a clear loss.
+        merge is the only one, and if it is not a clear loss or there is only one pair.
         """
         lam = self.natural_parameters(sums)
         separate, prior = NormalWishart.to_standard(lam), NormalWishart.to_standard(self.prior)
@@ -152,7 +152,8 @@ class TiedLowRankGaussian(_TiedMixin, LowRankGaussian):
         # Without rows there is no scatter, and the gains are 0.
         positive_rows = max(n_rows, np.finfo(float).tiny)
         gains = -0.5 * n_rows * np.log1p(np.tensordot(scatter, precision, 2) / positive_rows)
-        for pair in np.flatnonzero(0.5 * gains > least_gains - MIN_CLEAR_LOSS):
+        may_gain = (0.5 * gains > least_gains - MIN_CLEAR_LOSS) | (gains.size == 1)
+        for pair in np.flatnonzero(may_gain):
             scale = q["scale_inverse"] + scatter[pair]
             eta = NormalWishart.from_standard(**(q | {"scale_inverse": scale}))
             gains[pair] = self.separate_family.factors(eta).bound[0] - evidence
