@@ -16,7 +16,13 @@ from skvt.readers._columns import list_column_names, list_columns
 from skvt.readers._reader import Reader
 from skvt.readers._table_blocks import build_table, join_tables, scan_table
 from skvt.readers._tables import Table
-from skvt.readers.validation import is_frame, require_rows, to_canonical_csr, warn_of_empty_rows
+from skvt.readers.validation import (
+    check_choice,
+    is_frame,
+    require_rows,
+    to_canonical_csr,
+    warn_of_empty_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -83,7 +89,11 @@ class TableReader(Reader):
             )
 
     def with_parameters(self, estimator):
-        """Return this reader with the estimator's ``handle_unknown``, which may become "error"."""
+        """Return this reader with the estimator's ``handle_unknown``, which may become "error".
+
+        Raises ValueError if ``handle_unknown`` has been set to an illegal value after ``fit``.
+        """
+        check_choice("handle_unknown", estimator.handle_unknown, ("prior", "missing", "error"))
         return replace(self, handle_unknown=estimator.handle_unknown)
 
     def restore(self, attributes, dtype):
