@@ -76,8 +76,8 @@ def test_a_fitted_model_may_begin_to_refuse_unseen_levels(tmp_path):
                 refuse(with_levels(["a", "q"]))
         strict.partial_fit(table())
         strict.set_params(handle_unknown="prior").predict(with_levels(["q"]))
-    with pytest.raises(ValueError, match=r"handle_unknown.*'prior', 'missing', 'error'.*'eror'"):
-        model.set_params(handle_unknown="eror").predict(table())
+    with pytest.raises(ValueError, match=r"handle_unknown.*'prior', 'missing', 'error'.*'refuse'"):
+        model.set_params(handle_unknown="refuse").predict(table())
     fresh = fitted().set_params(handle_unknown="error")
     assert fresh.score_samples(with_levels(["a"]))[0] == density[0]
 
