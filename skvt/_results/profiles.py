@@ -274,8 +274,11 @@ def _describe_column(profiles, k, j):
     if main.quantity == "probability":
         text_of_all = f"all {format_share(_find_same_parameter(cell_of_all, main))}"
         if _is_category(cell):
-            category = _format_category(main.category)
-            return f"{name} is {category} ({format_share(main.value)}; {text_of_all})"
+            category, share = _format_category(main.category), format_share(main.value)
+            # The most probable category may be less probable than in all rows.
+            is_rarer = main.value < _find_same_parameter(cell_of_all, main)
+            share = f"only {share}" if is_rarer and text_of_all != f"all {share}" else share
+            return f"{name} is {category} ({share}; {text_of_all})"
         return f"{name} {format_share(main.value)} ({text_of_all})"
     (number_text, *_), (number_text_of_all, *_) = profiles.cells[k, j], profiles.cells[all_rows, j]
     text = f"{number_text} (all {number_text_of_all})"

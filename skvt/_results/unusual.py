@@ -108,7 +108,9 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     would make these errors look usual. Columns that are modelled in logarithms are scored by the
     density of the logarithm, so that amounts that are far too small do not look usual. With
     ``missing="informative"``, a mixture also models whether values are missing; this part of the
-    model does not change the score.
+    model does not change the score. Densities of columns with a point mass, see
+    :class:`~skvt.components.Hurdle`, are in units in which the mean log density of the other values
+    is that of a standard normal distribution, so that the score does not depend on the unit.
 
     The cost is at most that of d + 2 log densities of each row, where d is the number of columns.
     Each value of a column is computed only once, so that columns of few values take less. After ten
@@ -137,6 +139,8 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     n_reference = n_before or len(encoded)
     columns = [int(j) for block in table.blocks for j in _find_scored_columns(block)]
     model, stats = _drop_small_components(fitted, columns)
+    # By column, the point mass and the offset, see :func:`_find_offsets`.
+    offsets = {}
     with reporting_stages(mixture.verbose), Workers(mixture.n_jobs) as workers:
 
         def log_density(rows, kept_columns):
@@ -146,7 +150,8 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
             first_rows, inverse = number_distinct_rows(np.delete(rows, hidden_columns, axis=1))
             visible_rows = rows[first_rows]
             visible_rows[:, hidden_columns] = np.nan
-            return model.log_predictive(visible_rows, stats, workers.run)[inverse]
+            log_densities = model.log_predictive(visible_rows, stats, workers.run)[inverse]
+            return log_densities + _sum_offsets(rows, kept_columns, offsets)
 
         # Columns that must be complete are part of each density. Their log density is subtracted.
         unscored_density = log_density(encoded, kept_columns=[])
@@ -154,6 +159,8 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
         densities = [log_density(encoded, [j]) for j in _report_columns(columns, "each column")]
         marginal = np.stack(densities, axis=1) - unscored_density[:, None]
         marginal[np.isnan(encoded[:, columns])] = np.nan
+        offsets |= _find_offsets(table, columns, encoded[:n_reference], marginal[:n_reference])
+        marginal += np.stack([_sum_offsets(encoded, [j], offsets) for j in columns], axis=1)
 
         def raw_scores(rows, joint, chosen_rows):
             """Return uncalibrated scores of the ``chosen_rows`` rows of X, given as ``rows``."""
@@ -183,6 +190,41 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     entries = [_describe_row(table, X, encoded[n_before:], *values) for values in table_rows]
     frame = pandas.DataFrame(entries, columns=COLUMNS, dtype=object)
     return frame.astype({"row": np.intp, "score": np.float64})
+
+
+def _find_offsets(table, columns, rows, log_densities):
+    """Return a dict of the point masses of columns, and of the offsets of their other values.
+
+    An offset is added to log densities of values that are not at the point mass. Given that a value
+    is not there, its mean log density becomes that of a standard normal distribution. Otherwise the
+    unit of a column would decide whether its other values are less probable than those at the point
+    mass. ``rows`` (n_rows, n_features) and ``log_densities`` (n_rows, n_scored) of the scored
+    ``columns`` determine the mean.
+    """
+    offsets = {}
+    for block in table.blocks:
+        # Counts have probabilities, which do not depend on a unit.
+        if not hasattr(block.spec, "at") or block.spec.encoding == "count":
+            continue
+        for j, at in zip(
+            block.columns.tolist(), np.broadcast_to(block.spec.at, len(block.columns)), strict=True
+        ):
+            is_known = ~np.isnan(rows[:, j])
+            is_other = is_known & (rows[:, j] != at)
+            if is_other.any():
+                share = is_other.sum() / is_known.sum()
+                mean = log_densities[is_other, columns.index(j)].mean() - np.log(share)
+                offsets[j] = at, -0.5 * np.log(2.0 * np.pi * np.e) - mean
+    return offsets
+
+
+def _sum_offsets(rows, kept_columns, offsets):
+    """Return the sums (n_rows,) of the offsets of the values of the kept columns."""
+    sums = np.zeros(len(rows))
+    for j in offsets.keys() & set(kept_columns):
+        at, offset = offsets[j]
+        sums += np.where(np.isnan(rows[:, j]) | (rows[:, j] == at), 0.0, offset)
+    return sums
 
 
 def _describe_row(table, X, encoded, row, j, expected, score):

@@ -544,6 +544,15 @@ def test_the_rule_for_the_number_of_clusters(found, n_joined):
     assert found.n_clusters == found.n_components - n_joined
 
 
+@pytest.mark.parametrize(("n_small", "n_joined"), [(0, 5), (1, 0)])
+def test_components_of_a_few_rows_make_no_elbow(n_small, n_joined):
+    found = joins([0.05] * 5 + [1e-4] * 2, [0.1] * 5 + [1e-3] * 2)
+    counts = np.full(found.n_components, 100.0)
+    counts[5 : 5 + n_small] = 2.0
+    n_clusters = found.count_clusters_at_elbow(found.n_components, counts)
+    assert n_clusters == found.n_components - n_joined
+
+
 @pytest.mark.slow
 def test_components_without_rows_are_no_clusters():
     profiles = np.random.default_rng(0).random((4, 40)) < 0.5

@@ -375,3 +375,16 @@ def test_descriptions_say_by_how_much_amounts_vary():
     by_share = sorted((int(share), float(number)) for number, share in found)
     for (share, number), true_share in zip(by_share, (5, 65), strict=True):
         assert share == pytest.approx(true_share, abs=0.1 * true_share) and abs(number - 18.0) < 1.5
+
+
+def test_a_sentence_says_that_the_most_probable_level_is_rare_in_a_cluster():
+    rng = np.random.default_rng(0)
+    group = np.arange(400) % 2
+    frame = pd.DataFrame({"x": rng.normal(8.0 * group), "y": rng.normal(8.0 * group)})
+    frame["children"] = np.where(rng.random(400) < np.where(group == 0, 0.4, 0.02), "some", "none")
+    model = MemoizedDPMixture(random_state=0).fit(frame)
+    sentence, other = model.describe(form="text").splitlines()
+    if "x 8" in sentence:
+        sentence, other = other, sentence
+    assert "children is none (only " in sentence
+    assert "children is none (9" in other

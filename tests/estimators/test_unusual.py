@@ -12,7 +12,7 @@ from sklearn.metrics import roc_auc_score
 import skvt
 from skvt import _stages
 from skvt._results import unusual
-from skvt.components import Categorical, Gaussian, NegativeBinomial, Poisson
+from skvt.components import Categorical, Gaussian, Hurdle, NegativeBinomial, Poisson
 from skvt.models.mixture import Mixture
 
 
@@ -155,6 +155,22 @@ def test_rows_of_a_small_component_are_unusual():
     assert max(fit.score_samples(X[:8])) > -10.0
     worst = skvt.unusual_rows(fit, X, n=8)
     assert set(worst["row"]) == set(range(8)) and set(worst["column"]) == {1}
+
+
+def test_the_unit_of_a_column_with_a_point_mass_does_not_matter():
+    """Hours of work, in hours or in thousands of hours."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 3))
+    X[:, 0] = np.where(rng.random(300) < 0.4, 0.0, 1000.0 + 200.0 * X[:, 0] + 200.0 * X[:, 1])
+    blocks = [("work", Hurdle(Gaussian("diag")), [0]), ("rest", Gaussian("diag"), [1, 2])]
+    reports = []
+    for unit in (1.0, 1000.0):
+        rows = X / [unit, 1.0, 1.0]
+        mixture = skvt.MemoizedDPMixture(components=blocks, random_state=0).fit(rows)
+        reports.append(skvt.unusual_rows(mixture, rows, n=30))
+    for name in ("row", "column"):
+        assert reports[0][name].tolist() == reports[1][name].tolist()
+    np.testing.assert_allclose(reports[0]["score"], reports[1]["score"], atol=1e-6)
 
 
 def test_sparse_rows_are_reported_as_dense_ones():

@@ -38,6 +38,8 @@ _MIN_JOINS_OF_LINE = 2
 # An elbow of the entropy after fewer joins than this is ignored, since a few pairs of close
 # clusters do not make an elbow.
 _MIN_JOINS_BEFORE_ELBOW = 5
+# Clusters of fewer rows than this, such as single rows with a wrong value, make no elbow.
+_MIN_ROWS_OF_CLUSTER = 5.0
 # Clusters are joined if the valley between them is less than this many standard errors deep.
 SIGNIFICANT_VALLEY = 3.5
 
@@ -119,18 +121,25 @@ class Joins:
             return self.n_suggested
         return self.count_clusters_at_elbow(self.count_clusters_at_share(LOSS_SHARE_WITHOUT_VALLEY))
 
-    def count_clusters_at_elbow(self, n_without_elbow: int) -> int:
+    def count_clusters_at_elbow(self, n_without_elbow: int, counts: Array | None = None) -> int:
         """Return the number of clusters at the elbow of the losses, at most ``n_without_elbow``.
 
         Return ``n_without_elbow`` if there is no elbow, or if fewer than `_MIN_JOINS_BEFORE_ELBOW`
         joins come before it. Joins before the elbow count only up to the first join that loses less
-        than `LOSS_SHARE_BEFORE_ELBOW`.
+        than `LOSS_SHARE_BEFORE_ELBOW`. If ``counts``, the numbers of rows (K,) of the components,
+        are not None, joins of clusters of fewer than `_MIN_ROWS_OF_CLUSTER` rows do not count.
         """
         n_with_rows = self.n_components - self.n_vacant
         n_at_elbow = n_with_rows - self.elbow(_MIN_JOINS_OF_LINE, min_ratio=_MIN_SLOPE_RATIO)
         n_at_elbow = max(self.count_clusters_at_share(LOSS_SHARE_BEFORE_ELBOW), n_at_elbow)
+        n_joins = n_with_rows - n_at_elbow
+        if counts is not None:
+            counts_of_clusters = np.append(counts, self.masses * counts.sum())
+            smaller_counts = counts_of_clusters[self.linkage[:, :2].astype(int)].min(axis=1)
+            is_small = smaller_counts[self.n_vacant :] < _MIN_ROWS_OF_CLUSTER
+            n_joins -= int(np.count_nonzero(is_small[:n_joins]))
         # This is true if there is no elbow, which counts as 0 joins.
-        if n_with_rows - n_at_elbow < _MIN_JOINS_BEFORE_ELBOW:
+        if n_joins < _MIN_JOINS_BEFORE_ELBOW:
             return n_without_elbow
         return min(n_without_elbow, n_at_elbow)
 

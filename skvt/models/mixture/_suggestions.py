@@ -96,7 +96,8 @@ def choose_clusters(
         n_clusters = entropy_joins.count_clusters_at_share(LOSS_SHARE_OF_ONE_MODE)
         if valley_assignments is not None:
             n_clusters = _count_until_valley(entropy_joins, valley_assignments, n_clusters)
-        n_clusters = entropy_joins.count_clusters_at_elbow(n_clusters)
+        counts = assignments.proportions * evidence.n_rows
+        n_clusters = entropy_joins.count_clusters_at_elbow(n_clusters, counts)
         reasons = (
             "all components overlap, and no valley of the density separates them",
             "components that overlap are joined",
