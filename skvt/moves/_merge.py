@@ -70,9 +70,16 @@ def compute_pair_gains(
     if is_candidate is not None:
         is_known &= is_candidate[a] | is_candidate[b]
     a, b = a[is_known], b[is_known]
-    gains = model.merge_gains(memo.stats, a, b) - merge_entropy_loss[a, b]
+    gains = _compute_gains(model, memo.stats, merge_entropy_loss, a, b)
     is_allowed = gains > -np.inf
     return a[is_allowed], b[is_allowed], gains[is_allowed]
+
+
+def _compute_gains(
+    model: Mergeable, stats: Stats, merge_entropy_loss: Array, a: IndexArray, b: IndexArray
+) -> Array:
+    """Return the gain in nats of the merge of each pair (a, b), see `compute_pair_gains`."""
+    return np.asarray(model.merge_gains(stats, a, b) - merge_entropy_loss[a, b])
 
 
 def _compute_merge_gain(model: Mergeable, memo: Memo, stats: Stats, a: int, b: int) -> float:
@@ -82,8 +89,8 @@ def _compute_merge_gain(model: Mergeable, memo: Memo, stats: Stats, a: int, b: i
     """
     # Merges are proposed only if their loss of entropy is known.
     assert memo.merge_entropy_loss is not None
-    evidence_gain = float(model.merge_gains(stats, np.array([a]), np.array([b]))[0])
-    return evidence_gain - float(memo.merge_entropy_loss[a, b])
+    (gain,) = _compute_gains(model, stats, memo.merge_entropy_loss, np.array([a]), np.array([b]))
+    return float(gain)
 
 
 def _merge_entries(array: Array, a: int, b: int) -> None:
