@@ -49,6 +49,7 @@ from skvt.models.mixture import (
     with_sparse_differences,
 )
 from skvt.readers import (
+    UNKNOWN_OPTIONS,
     TableReader,
     is_single_component,
     list_blocks,
@@ -253,7 +254,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         ComponentSpec | list | str,
         FIXED, StrOptions({"auto", *SPECS_BY_NAME}), ComponentSpec, list, tuple,
     ] = "auto"  # fmt: skip
-    handle_unknown: Annotated[str, StrOptions({"prior", "missing", "error"})] = "prior"
+    handle_unknown: Annotated[str, StrOptions({*UNKNOWN_OPTIONS})] = "prior"
     given: Annotated[Any, FIXED, None, str, Integral, "array-like", slice, callable] = None
     sparse_differences: Annotated[bool, FIXED, bool] = False
     max_components: int | None = None

@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike
 
 from skvt.expfam._factor_analysis import FactorAnalysis, Factors
 from skvt.expfam._gaussian import MeanPrecision
-from skvt.expfam._normal_wishart import NormalWishart, get_m_kappa_nu
+from skvt.expfam._normal_wishart import get_m_kappa_nu
+from skvt.expfam._tied_normal_wishart import TiedNormalWishart
 from skvt.typing import Array
 
 
@@ -51,12 +52,7 @@ class TiedFactorAnalysis(FactorAnalysis):
 
     def with_shared_globals(self, eta: ArrayLike) -> Array:
         """Return natural parameters (K, E) of the marginals of (mu_k, Sigma)."""
-        q, prior = NormalWishart.to_standard(eta), NormalWishart.to_standard(self.prior)
-        members = tuple(range(q["mean_precision"].ndim))
-        for name in ("degrees_of_freedom", "scale_inverse"):
-            total = prior[name] + (q[name] - prior[name]).sum(axis=members)
-            q[name] = np.broadcast_to(total, q[name].shape)
-        return NormalWishart.from_standard(**q)
+        return TiedNormalWishart(self.prior).with_shared_globals(eta)
 
     def trial(self, eta: ArrayLike) -> "TiedFactorAnalysis":
         separate = self.separate.trial(self.with_shared_globals(eta))

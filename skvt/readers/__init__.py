@@ -19,5 +19,5 @@ from skvt.readers._reader import (
 )
 from skvt.readers._report import make_table_report
 from skvt.readers._table_blocks import is_single_component, list_blocks
-from skvt.readers._table_reader import TableReader
+from skvt.readers._table_reader import UNKNOWN_OPTIONS, TableReader
 from skvt.readers._tables import Table, TableBlock

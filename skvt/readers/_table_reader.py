@@ -24,6 +24,9 @@ from skvt.readers.validation import (
     warn_of_empty_rows,
 )
 
+# Legal values of the parameter ``handle_unknown``.
+UNKNOWN_OPTIONS = ("prior", "missing", "error")
+
 
 @dataclass(frozen=True)
 class TableReader(Reader):
@@ -93,7 +96,7 @@ class TableReader(Reader):
 
         Raises ValueError if ``handle_unknown`` has been set to an illegal value after ``fit``.
         """
-        check_choice("handle_unknown", estimator.handle_unknown, ("prior", "missing", "error"))
+        check_choice("handle_unknown", estimator.handle_unknown, UNKNOWN_OPTIONS)
         return replace(self, handle_unknown=estimator.handle_unknown)
 
     def restore(self, attributes, dtype):

@@ -7,8 +7,8 @@ small variances, without which constant, dependent or rounded columns would make
 singular. In shapes, n is the number of rows and D the number of columns.
 
 The covariance, its inverse scale and a *moment*, a covariance of the rows, have a shape that
-depends on the covariance type: (D, D) for types of matrices, (D,) for "diag", and a
-number for "spherical". The inverse scale of types of low rank is (D,).
+depends on the covariance type: (D,) for "diag", a number for "spherical", and (D, D) for the other
+types. The inverse scale of types of low rank is (D,).
 """
 
 from dataclasses import replace
