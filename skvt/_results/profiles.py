@@ -283,17 +283,15 @@ def _describe_column(profiles, k, j):
     (number_text, *_), (number_text_of_all, *_) = profiles.cells[k, j], profiles.cells[all_rows, j]
     text = f"{number_text} (all {number_text_of_all})"
     if profiles.differs_in.get((k, j)) == "spread":
-        deviation, deviation_of_all = _find_deviation(cell), _find_deviation(cell_of_all)
+        deviation, average = _find_deviation(cell), _find_deviation(cell_of_all)
         if deviation.quantity == "standard deviation of logarithm":
-            share, share_of_all = np.expm1([deviation.value, deviation_of_all.value])
-            text = f"{number_text}, give or take {share:.0%} (on average {share_of_all:.0%})"
+            factors = [f"{np.exp(spread.value):.3g}" for spread in (deviation, average)]
+            spread, average = f"typically within a factor of {factors[0]}", factors[1]
         else:
             # Two digits, such as 150, of which %.2g would make 1.5e+02.
-            here, on_average = (
-                _format_number(spread.value, spread.value / 10.0)
-                for spread in (deviation, deviation_of_all)
-            )
-            text = f"{number_text}, with {deviation.quantity} {here} (on average {on_average})"
+            numbers = [_format_number(e.value, e.value / 10.0) for e in (deviation, average)]
+            spread, average = f"with {deviation.quantity} {numbers[0]}", numbers[1]
+        text = f"{number_text}, {spread} (average {profiles.kind}: {average})"
     for (share, adjective), (share_of_all, _) in zip(
         _describe_point_masses(cell), _describe_point_masses(cell_of_all), strict=True
     ):

@@ -3,7 +3,9 @@
 Descriptions of Gaussian columns call :func:`find_log_columns`.
 
 For each column, mixtures of one to three Gaussians are fitted to the values and to their
-logarithms, with a Dirichlet process as the prior of weights. A fit starts from the division of the
+logarithms, with a Dirichlet process as the prior of weights. The lowest and the highest values are
+left out. Otherwise a single wrong value could decide: a value 1,000 times too high makes the
+logarithms of any column more probable, and a value 1,000 times too low makes them less so. A fit starts from the division of the
 sorted values into intervals that has the highest evidence. Many columns are fitted at a time. By
 the change of variables, the density of a value is the density of its logarithm divided by the
 value. The sum of the logarithms is therefore subtracted from the bound for the logarithms, which is
@@ -33,8 +35,11 @@ from skvt.ties import stable_argmax
 _MAX_VALUES = 1_000
 # A column with a smaller sum of the weights of its values is not put into logarithms.
 _MIN_WEIGHT = 30
+# Share of the lowest values of a column, and of the highest, that the comparison leaves out, so that
+# single wrong values do not decide.
+_SHARE_OF_EXTREMES = 0.01
 # Minimum gain in the bound for which logarithms are chosen, in nats.
-MIN_GAIN = 10.0
+MIN_GAIN = 5.0
 # Numbers of passes of coordinate ascent in a first and a second comparison. The second comparison
 # is only for columns whose gain in the first differs from MIN_GAIN by less than _UNDECIDED_RANGE
 # nats.
@@ -53,8 +58,8 @@ def find_log_columns(X, weights, named=None):
     """Return the positions of the columns that are better in logarithms, and their least values.
 
     A column is better in logarithms if its values are positive, if their weights add up to at least
-    ``_MIN_WEIGHT``, and if logarithms gain more than ``MIN_GAIN`` nats both with a single Gaussian
-    and with the best mixture. If ``named`` is not None, it has the positions of columns that the
+    ``_MIN_WEIGHT``, and if logarithms gain more than ``MIN_GAIN`` nats without the most extreme
+    values, both with a single Gaussian and with the best mixture. If ``named`` is not None, it has the positions of columns that the
     user names. They are then returned without a comparison, and ValueError is raised if any of them
     has values that are not positive.
 
@@ -113,10 +118,12 @@ def compute_gains(X, weights):
     """Return by how many nats the bound of each column is higher in logarithms, (D,).
 
     X (n, D) holds positive numbers, NaN where a value is missing. The bound of a column is the
-    highest bound of mixtures of one to three Gaussians. The gain is -inf, and no mixtures are
-    fitted, if the weight of the column is too small, or if logarithms do not gain ``MIN_GAIN`` nats
-    with a single Gaussian.
+    highest bound of mixtures of one to three Gaussians for its values without the most extreme
+    ones. The gain is -inf, and no mixtures are fitted, if the weight of the column is too small, or
+    if logarithms do not gain ``MIN_GAIN`` nats with a single Gaussian.
     """
+    is_heavy = weights @ ~np.isnan(X) >= _MIN_WEIGHT
+    X = _remove_extremes(X)
     logs = np.log(X)
     # The sum of the weights of the values of each column.
     total_weights = weights @ ~np.isnan(X)
@@ -130,7 +137,7 @@ def compute_gains(X, weights):
     with np.errstate(divide="ignore", invalid="ignore"):
         gains = 0.5 * total_weights * np.log(variances / variances_of_logs) - sum_of_logs
     has_spread = np.minimum(variances, variances_of_logs) > 0.0
-    gains[~((total_weights >= _MIN_WEIGHT) & has_spread & (gains > MIN_GAIN))] = -np.inf
+    gains[~(is_heavy & has_spread & (gains > MIN_GAIN))] = -np.inf
     # Then compare mixtures in the columns in which single Gaussians are better in logarithms.
     columns = np.flatnonzero(gains > MIN_GAIN)
     for n_passes in _NUMBERS_OF_PASSES:
@@ -141,6 +148,18 @@ def compute_gains(X, weights):
             # Compare undecided columns once more, with more passes.
             columns = columns[abs(gains[columns] - MIN_GAIN) < _UNDECIDED_RANGE]
     return gains
+
+
+def _remove_extremes(X):
+    """Return X (n, D) with NaN for the lowest and the highest values of each column.
+
+    At each end these are ``_SHARE_OF_EXTREMES`` of the values, rounded up to a whole number.
+    """
+    # Missing values have the last ranks.
+    ranks = np.argsort(np.argsort(X, axis=0, kind="stable"), axis=0, kind="stable")
+    n_values = (~np.isnan(X)).sum(axis=0)
+    n_removed = np.ceil(_SHARE_OF_EXTREMES * n_values)
+    return np.where((ranks >= n_removed) & (ranks < n_values - n_removed), X, np.nan)
 
 
 def _compute_highest_bounds(X, weights, n_passes):

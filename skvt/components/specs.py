@@ -403,8 +403,9 @@ class Gaussian(_GaussianSpec):
     log : str, int, slice, callable, array-like of str, int or bool, "auto" or None, default=None
         Columns of positive numbers whose logarithms are Gaussian, such as incomes, prices and
         areas, selected like the columns of a component. "auto" selects the columns for which
-        logarithms raise the bound of a short fit to the column alone by 10 nats, or no column if a
-        prior mean or covariance is given. ``priors_`` has their indices within the block.
+        logarithms raise the bound of a short fit to the column alone, without its most extreme
+        values, by 5 nats, or no column if a prior mean or covariance is given. ``priors_`` has
+        their indices within the block.
 
         Parameters of the prior refer to the logarithms; densities and bounds refer to the original
         numbers. In later rows, numbers that are not positive, or far below all numbers of ``fit``,

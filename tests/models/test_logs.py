@@ -132,6 +132,16 @@ def test_logarithms_are_chosen_where_values_were_drawn_with_them():
     assert chosen.tolist() == list(range(20))
 
 
+def test_single_wrong_values_do_not_decide_on_logarithms():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(3, size=(500, 1))
+    X = np.hstack([np.exp(rng.normal(3.0 + kind, 0.4)), rng.normal(30.0 + 20.0 * kind, 3.0)])
+    for factor in (1.0 / 300.0, 300.0):
+        wrong = np.vstack([X[:1] * factor, X[1:]])
+        chosen, _ = find_log_columns(wrong, np.ones(500))
+        assert chosen.tolist() == [0]
+
+
 @pytest.mark.slow
 def test_logarithms_of_many_columns_are_chosen_within_seconds():
     """Two short fits of each column took nine seconds here."""
