@@ -22,6 +22,10 @@ COUNTS = {
     "symptoms": np.minimum(RNG.poisson(RNG.gamma(1.2, 5.0, N_ROWS)), 27),
     "minutes": RNG.exponential(40.0, N_ROWS).round(),
 }
+OTHER_RNG = np.random.default_rng(0)
+DAYS = OTHER_RNG.negative_binomial(2, np.where(HALF, 0.13, 0.33))
+COUNTS["absences"] = np.where(OTHER_RNG.random(N_ROWS) < 0.5, 0, DAYS)
+COUNTS["absences and a wrong value"] = np.append(COUNTS["absences"], 365)
 REAL = {
     "ages": RNG.integers(90, size=N_ROWS),
     "marks": np.append((65 + 20 * NORMAL[1:]).clip(0, 100).round(), 0.0),
@@ -36,7 +40,7 @@ REAL = {
 @pytest.mark.parametrize("name", [*COUNTS, *REAL])
 def test_counts_are_told_from_ages_marks_and_ratings(name):
     values = np.asarray((COUNTS | REAL)[name], float)
-    has_point_mass = name in ("gains", "pixels")
+    has_point_mass = name in ("gains", "pixels") or name.startswith("absences")
     assert prefer_counts(values, has_point_mass=has_point_mass) == (name in COUNTS)
 
 
