@@ -271,15 +271,18 @@ def _describe_column(profiles, k, j):
     name = f"column {name}" if isinstance(name, Integral) else name
     cell, cell_of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
     main = _find_main_estimate(cell)
+    if _is_category(cell):
+        distinctive = _find_distinctive_category(cell, cell_of_all)
+        verb = "is" if distinctive is main else "is more often"
+        share, share_of_all = (
+            format_share(share)
+            for share in (distinctive.value, _find_same_parameter(cell_of_all, distinctive))
+        )
+        category = _format_category(distinctive.category)
+        return f"{name} {verb} {category} ({share}; all {share_of_all})"
     if main.quantity == "probability":
-        text_of_all = f"all {format_share(_find_same_parameter(cell_of_all, main))}"
-        if _is_category(cell):
-            category, share = _format_category(main.category), format_share(main.value)
-            # The most probable category may be less probable than in all rows.
-            is_rarer = main.value < _find_same_parameter(cell_of_all, main)
-            share = f"only {share}" if is_rarer and text_of_all != f"all {share}" else share
-            return f"{name} is {category} ({share}; {text_of_all})"
-        return f"{name} {format_share(main.value)} ({text_of_all})"
+        share_of_all = format_share(_find_same_parameter(cell_of_all, main))
+        return f"{name} {format_share(main.value)} (all {share_of_all})"
     (number_text, *_), (number_text_of_all, *_) = profiles.cells[k, j], profiles.cells[all_rows, j]
     text = f"{number_text} (all {number_text_of_all})"
     if profiles.differs_in.get((k, j)) == "spread":
@@ -435,6 +438,21 @@ def _find_main_estimate(cell):
     quantity = next(quantity for quantity in _MAIN_QUANTITIES if quantity in present_quantities)
     candidates = [estimate for estimate in cell if estimate.quantity == quantity]
     return max(candidates, key=lambda estimate: estimate.value)
+
+
+def _find_distinctive_category(cell, cell_of_all):
+    """Return the estimate of the most probable category of a cell, if all rows have it less often.
+
+    Otherwise return the estimate of the category whose probability exceeds that in all rows most.
+    """
+    main = _find_main_estimate(cell)
+    excesses = {
+        estimate: estimate.value - _find_same_parameter(cell_of_all, estimate)
+        for estimate in cell
+        if estimate.quantity == main.quantity
+    }
+    # Shares are shown as whole percentages.
+    return main if round(excesses[main], 2) > 0.0 else max(excesses, key=excesses.get)
 
 
 def _find_same_parameter(cell, estimate):

@@ -377,7 +377,7 @@ def test_descriptions_say_by_how_much_amounts_vary():
         assert share == pytest.approx(true_share, abs=0.1 * true_share) and abs(number - 18.0) < 1.5
 
 
-def test_a_sentence_says_that_the_most_probable_level_is_rare_in_a_cluster():
+def test_a_sentence_names_a_level_that_is_more_frequent_in_the_cluster():
     rng = np.random.default_rng(0)
     group = np.arange(400) % 2
     frame = pd.DataFrame({"x": rng.normal(8.0 * group), "y": rng.normal(8.0 * group)})
@@ -386,5 +386,9 @@ def test_a_sentence_says_that_the_most_probable_level_is_rare_in_a_cluster():
     sentence, other = model.describe(form="text").splitlines()
     if "x 8" in sentence:
         sentence, other = other, sentence
-    assert "children is none (only " in sentence
+    n_some = np.sum(frame["children"] == "some") / 400
+    share, share_of_all = re.search(
+        r"children is more often some \((\d+)%; all (\d+)%", sentence
+    ).groups()
+    assert abs(int(share) - 40) < 8 and abs(int(share_of_all) - 100 * n_some) < 2
     assert "children is none (9" in other
