@@ -143,6 +143,28 @@ def compute_gains(X, weights):
     return gains
 
 
+def prefer_cube_roots(values):
+    """Return whether Gaussians describe cube roots better than values and their logarithms.
+
+    ``values`` (n,) have no missing value, and must be positive. A single Gaussian must gain
+    more than ``MIN_GAIN`` nats. The best mixture need not gain as much: if mixtures are equally
+    good, that of cube roots usually has fewer components. Cube roots of gamma variables, such as
+    durations, are nearly Gaussian.
+    """
+    if values.min() <= 0.0:
+        return False
+    logs, weights = np.log(values), np.ones(values.size)
+    X = np.column_stack([values, logs, np.cbrt(values)])
+    # Sums of the logarithms of derivatives, by the change of variables.
+    log_derivatives = np.array([0.0, -1.0, -2.0 / 3.0]) * logs.sum()
+    log_derivatives[2] -= values.size * np.log(3.0)
+    single_bounds = log_derivatives - 0.5 * values.size * np.log(X.var(axis=0))
+    if single_bounds[2] <= single_bounds[:2].max() + MIN_GAIN:
+        return False
+    bounds = log_derivatives + _compute_highest_bounds(X, weights, _NUMBERS_OF_PASSES[-1])
+    return bounds[2] > bounds[:2].max()
+
+
 def _compute_highest_bounds(X, weights, n_passes):
     """Return the highest bound of mixtures of one to three Gaussians for each column of X.
 
