@@ -4,6 +4,7 @@ The table has a row for each component and parameter. A *cell* is the list of th
 component has for the parameters of one column. Sentences, wide tables and displays show cells.
 """
 
+from collections import Counter
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -213,18 +214,49 @@ def explain_columns(table):
 def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):
     """Return, for each component or cluster, its most relevant columns with their values in words.
 
-    A text names at most ``max_columns`` columns.
+    A text names at most ``max_columns`` columns, and one more if it would be equal to another text.
     """
-    texts = []
     # The last weight is the weight of all rows.
-    for k in range(len(profiles.weights) - 1):
-        most_relevant = np.argsort(-profiles.relevance[k], kind="stable")[:max_columns]
-        distinctive = [
-            j for j in most_relevant.tolist() if profiles.relevance[k, j] >= MIN_RELEVANCE
-        ]
-        phrases = ", ".join(_describe_column(profiles, k, j) for j in distinctive)
-        texts.append(phrases or "no column sets it apart")
+    n_components = len(profiles.weights) - 1
+    names = [
+        [j for j in most_relevant[:max_columns] if profiles.relevance[k, j] >= MIN_RELEVANCE]
+        for k, most_relevant in enumerate(
+            np.argsort(-profiles.relevance[:-1], axis=1, kind="stable").tolist()
+        )
+    ]
+    texts = [_describe_columns(profiles, k, names[k]) for k in range(n_components)]
+    for equal_text in [text for text, count in Counter(texts).items() if count > 1]:
+        equal = [k for k in range(n_components) if texts[k] == equal_text]
+        others = np.setdiff1d(np.arange(len(profiles.columns)), names[equal[0]]).tolist()
+        if names[equal[0]] and others:
+            j = max(others, key=lambda j: _compute_contrast(profiles, equal, j))
+            for k in equal:
+                texts[k] = _describe_columns(profiles, k, [*names[k], j])
     return texts
+
+
+def _describe_columns(profiles, k, columns):
+    """Describe columns in component k, by their indices."""
+    phrases = ", ".join(_describe_column(profiles, k, j) for j in columns)
+    return phrases or "no column sets it apart"
+
+
+def _compute_contrast(profiles, components, j):
+    """Return how much column j tells some components from each other: 0 if it does not.
+
+    It is the difference of their probabilities, or of their means divided by the largest difference
+    of means, times the mean relevance of the column.
+    """
+    cells = [profiles.estimates[k, j] for k in range(len(profiles.weights) - 1)]
+    main = _find_main_estimate(cells[components[0]])
+    contrasts = [0.0]
+    for estimate in cells[components[0]]:
+        if estimate.quantity == main.quantity:
+            values = np.array([_find_same_parameter(cell, estimate) for cell in cells])
+            largest = 1.0 if main.quantity == "probability" else np.ptp(values)
+            # If all components have the same value, the quotient is 0 / 1.
+            contrasts.append(np.ptp(values[components]) / (largest or 1.0))
+    return max(contrasts) * profiles.relevance[-1, j]
 
 
 def format_share(share, n_decimals=0):
