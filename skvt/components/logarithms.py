@@ -35,6 +35,9 @@ _MAX_VALUES = 1_000
 _MIN_WEIGHT = 30
 # Minimum gain in the bound for which logarithms are chosen, in nats.
 MIN_GAIN = 10.0
+# Cube roots are considered for standard deviations of at least this share of the mean. It is 1 for
+# an exponential distribution. Groups in which cube roots are already Gaussian have about .5.
+_MIN_RELATIVE_DEVIATION = 0.6
 # Numbers of passes of coordinate ascent in a first and a second comparison. The second comparison
 # is only for columns whose gain in the first differs from MIN_GAIN by less than _UNDECIDED_RANGE
 # nats.
@@ -151,7 +154,7 @@ def prefer_cube_roots(values):
     good, that of cube roots usually has fewer components. Cube roots of gamma variables, such as
     durations, are nearly Gaussian.
     """
-    if values.min() <= 0.0:
+    if values.min() <= 0.0 or values.std() < _MIN_RELATIVE_DEVIATION * values.mean():
         return False
     logs, weights = np.log(values), np.ones(values.size)
     X = np.column_stack([values, logs, np.cbrt(values)])

@@ -70,9 +70,12 @@ def test_evenly_spread_numbers_are_told_from_clusters(values, is_uniform):
         (np.exp(NORMAL), False), (50.0 + 10.0 * NORMAL, False),
         (np.exp(2.0 * HALF + 0.5 * NORMAL), False), (20.0 + 15.0 * HALF + 4.0 * NORMAL, False),
         (RNG.uniform(1.0, 100.0, 1000), False),
+        # Groups of durations after cube roots were taken.
+        (np.cbrt(np.random.default_rng(0).exponential([[1.0], [3.0], [9.0]], (3, 500)).ravel()),
+         False),
     ],
     ids=["exponential", "gamma", "negative", "lognormal", "normal", "two lognormals",
-         "two normals", "uniform"],
+         "two normals", "uniform", "cube roots of three groups"],
 )  # fmt: skip
 def test_cube_roots_are_preferred_for_durations_only(values, is_better):
     assert prefer_cube_roots(values) == is_better
