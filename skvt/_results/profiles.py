@@ -4,6 +4,7 @@ The table has a row for each component and parameter. A *cell* is the list of th
 component has for the parameters of one column. Sentences, wide tables and displays show cells.
 """
 
+from collections import Counter
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -213,18 +214,49 @@ def explain_columns(table):
 def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):
     """Return, for each component or cluster, its most relevant columns with their values in words.
 
-    A text names at most ``max_columns`` columns.
+    A text names at most ``max_columns`` columns, and one more if it would be equal to another text.
     """
-    texts = []
     # The last weight is the weight of all rows.
-    for k in range(len(profiles.weights) - 1):
-        most_relevant = np.argsort(-profiles.relevance[k], kind="stable")[:max_columns]
-        distinctive = [
-            j for j in most_relevant.tolist() if profiles.relevance[k, j] >= MIN_RELEVANCE
-        ]
-        phrases = ", ".join(_describe_column(profiles, k, j) for j in distinctive)
-        texts.append(phrases or "no column sets it apart")
+    n_components = len(profiles.weights) - 1
+    names = [
+        [j for j in most_relevant[:max_columns] if profiles.relevance[k, j] >= MIN_RELEVANCE]
+        for k, most_relevant in enumerate(
+            np.argsort(-profiles.relevance[:-1], axis=1, kind="stable").tolist()
+        )
+    ]
+    texts = [_describe_columns(profiles, k, names[k]) for k in range(n_components)]
+    for equal_text in [text for text, count in Counter(texts).items() if count > 1]:
+        equal = [k for k in range(n_components) if texts[k] == equal_text]
+        others = np.setdiff1d(np.arange(len(profiles.columns)), names[equal[0]]).tolist()
+        if names[equal[0]] and others:
+            j = max(others, key=lambda j: _compute_contrast(profiles, equal, j))
+            for k in equal:
+                texts[k] = _describe_columns(profiles, k, [*names[k], j])
     return texts
+
+
+def _describe_columns(profiles, k, columns):
+    """Describe columns in component k, by their indices."""
+    phrases = ", ".join(_describe_column(profiles, k, j) for j in columns)
+    return phrases or "no column sets it apart"
+
+
+def _compute_contrast(profiles, components, j):
+    """Return how much column j tells some components from each other: 0 if it does not.
+
+    It is the difference of their probabilities, or of their means divided by the largest difference
+    of means, times the mean relevance of the column.
+    """
+    cells = [profiles.estimates[k, j] for k in range(len(profiles.weights) - 1)]
+    main = _find_main_estimate(cells[components[0]])
+    contrasts = [0.0]
+    for estimate in cells[components[0]]:
+        if estimate.quantity == main.quantity:
+            values = np.array([_find_same_parameter(cell, estimate) for cell in cells])
+            largest = 1.0 if main.quantity == "probability" else np.ptp(values)
+            # If all components have the same value, the quotient is 0 / 1.
+            contrasts.append(np.ptp(values[components]) / (largest or 1.0))
+    return max(contrasts) * profiles.relevance[-1, j]
 
 
 def format_share(share, n_decimals=0):
@@ -271,15 +303,18 @@ def _describe_column(profiles, k, j):
     name = f"column {name}" if isinstance(name, Integral) else name
     cell, cell_of_all = profiles.estimates[k, j], profiles.estimates[all_rows, j]
     main = _find_main_estimate(cell)
+    if _is_category(cell):
+        distinctive = _find_distinctive_category(cell, cell_of_all)
+        verb = "is" if distinctive is main else "is more often"
+        share, share_of_all = (
+            format_share(share)
+            for share in (distinctive.value, _find_same_parameter(cell_of_all, distinctive))
+        )
+        category = _format_category(distinctive.category)
+        return f"{name} {verb} {category} ({share}; all {share_of_all})"
     if main.quantity == "probability":
-        text_of_all = f"all {format_share(_find_same_parameter(cell_of_all, main))}"
-        if _is_category(cell):
-            category, share = _format_category(main.category), format_share(main.value)
-            # The most probable category may be less probable than in all rows.
-            is_rarer = main.value < _find_same_parameter(cell_of_all, main)
-            share = f"only {share}" if is_rarer and text_of_all != f"all {share}" else share
-            return f"{name} is {category} ({share}; {text_of_all})"
-        return f"{name} {format_share(main.value)} ({text_of_all})"
+        share_of_all = format_share(_find_same_parameter(cell_of_all, main))
+        return f"{name} {format_share(main.value)} (all {share_of_all})"
     (number_text, *_), (number_text_of_all, *_) = profiles.cells[k, j], profiles.cells[all_rows, j]
     text = f"{number_text} (all {number_text_of_all})"
     if profiles.differs_in.get((k, j)) == "spread":
@@ -433,6 +468,21 @@ def _find_main_estimate(cell):
     quantity = next(quantity for quantity in _MAIN_QUANTITIES if quantity in present_quantities)
     candidates = [estimate for estimate in cell if estimate.quantity == quantity]
     return max(candidates, key=lambda estimate: estimate.value)
+
+
+def _find_distinctive_category(cell, cell_of_all):
+    """Return the estimate of the most probable category of a cell, if all rows have it less often.
+
+    Otherwise return the estimate of the category whose probability exceeds that in all rows most.
+    """
+    main = _find_main_estimate(cell)
+    excesses = {
+        estimate: estimate.value - _find_same_parameter(cell_of_all, estimate)
+        for estimate in cell
+        if estimate.quantity == main.quantity
+    }
+    # Shares are shown as whole percentages.
+    return main if round(excesses[main], 2) > 0.0 else max(excesses, key=excesses.get)
 
 
 def _find_same_parameter(cell, estimate):

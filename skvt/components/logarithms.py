@@ -40,6 +40,9 @@ _MIN_WEIGHT = 30
 _SHARE_OF_EXTREMES = 0.01
 # Minimum gain in the bound for which logarithms are chosen, in nats.
 MIN_GAIN = 5.0
+# Cube roots are considered for standard deviations of at least this share of the mean. It is 1 for
+# an exponential distribution. Groups in which cube roots are already Gaussian have about .5.
+_MIN_RELATIVE_DEVIATION = 0.6
 # Numbers of passes of coordinate ascent in a first and a second comparison. The second comparison
 # is only for columns whose gain in the first differs from MIN_GAIN by less than _UNDECIDED_RANGE
 # nats.
@@ -160,6 +163,32 @@ def _remove_extremes(X):
     n_values = (~np.isnan(X)).sum(axis=0)
     n_removed = np.ceil(_SHARE_OF_EXTREMES * n_values)
     return np.where((ranks >= n_removed) & (ranks < n_values - n_removed), X, np.nan)
+
+
+def prefer_cube_roots(values):
+    """Return whether Gaussians describe cube roots better than values and their logarithms.
+
+    ``values`` (n,) have no missing value, and must be positive. A single Gaussian must gain
+    more than ``MIN_GAIN`` nats. The best mixture need not gain as much: if mixtures are equally
+    good, that of cube roots usually has fewer components. Cube roots of gamma variables, such as
+    durations, are nearly Gaussian. The most extreme values do not count.
+    """
+    if values.min() <= 0.0:
+        return False
+    values = _remove_extremes(values[:, None])
+    values = values[~np.isnan(values)]
+    if values.std() < _MIN_RELATIVE_DEVIATION * values.mean():
+        return False
+    logs, weights = np.log(values), np.ones(values.size)
+    X = np.column_stack([values, logs, np.cbrt(values)])
+    # Sums of the logarithms of derivatives, by the change of variables.
+    log_derivatives = np.array([0.0, -1.0, -2.0 / 3.0]) * logs.sum()
+    log_derivatives[2] -= values.size * np.log(3.0)
+    single_bounds = log_derivatives - 0.5 * values.size * np.log(X.var(axis=0))
+    if single_bounds[2] <= single_bounds[:2].max() + MIN_GAIN:
+        return False
+    bounds = log_derivatives + _compute_highest_bounds(X, weights, _NUMBERS_OF_PASSES[-1])
+    return bounds[2] > bounds[:2].max()
 
 
 def _compute_highest_bounds(X, weights, n_passes):

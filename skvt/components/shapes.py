@@ -13,8 +13,13 @@ values.
 import numpy as np
 from scipy.special import gammaln, ndtr
 
-# Minimum gain in BIC, in nats, for which counts are preferred to real numbers.
+# Minimum gain in BIC, in nats, for which counts are preferred to real numbers. Beside a point mass,
+# counts may lose as much: densities of small whole numbers have no upper limit, so that a component
+# describes, for example, all ones.
 _MIN_GAIN_OF_COUNTS = 3.0
+# Share of the values that are compared. The largest values are left out, because single wrong
+# values decide otherwise.
+_COMPARED_SHARE = 0.99
 # Minimum gain in BIC, in nats, of a uniform distribution over mixtures of Gaussians, and of such a
 # mixture over a single Gaussian, for which values count as evenly spread.
 _MIN_GAIN_OF_UNIFORM = 10.0
@@ -42,14 +47,15 @@ def prefer_counts(values, *, has_point_mass):
     and mixtures of Gaussians are better for clusters that vary less than counts.
 
     With ``has_point_mass``, zeros are left out of the comparison, because a hurdle describes them
-    in both cases. Negative binomials then describe the other values minus 1, and log-normals are
-    compared, too.
+    in both cases. Negative binomials then describe the other values minus 1, log-normals are
+    compared, too, and counts are preferred unless real numbers are clearly better.
     """
-    reals, weights = np.unique(values, return_counts=True)
-    counts = reals
     if has_point_mass:
-        reals, weights = reals[reals > 0.0], weights[reals > 0.0]
-        counts = reals - 1.0
+        values = values[values > 0.0]
+    largest = np.quantile(values, _COMPARED_SHARE) if values.size else 0.0
+    reals, weights = np.unique(values[values <= largest], return_counts=True)
+    counts = reals - 1.0 if has_point_mass else reals
+    min_gain = -_MIN_GAIN_OF_COUNTS if has_point_mass else _MIN_GAIN_OF_COUNTS
     if reals.size <= _MAX_COMPONENTS:
         return False
     real_bic = count_bic = -np.inf
@@ -59,9 +65,9 @@ def prefer_counts(values, *, has_point_mass):
             log_normal_bic = _compute_bic(_gaussian_log_pmf, reals, weights, K, in_logs=True)
             real_bic = max(real_bic, log_normal_bic)
         count_bic = max(count_bic, _compute_bic(_count_log_pmf, counts, weights, K))
-        if K == 1 and count_bic < real_bic + _MIN_GAIN_OF_COUNTS:
+        if K == 1 and count_bic < real_bic + min_gain:
             return False
-    return count_bic > real_bic + _MIN_GAIN_OF_COUNTS
+    return count_bic > real_bic + min_gain
 
 
 def are_evenly_spread(values):

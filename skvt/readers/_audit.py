@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt.components.logarithms import MIN_GAIN, compute_gains
+from skvt.components.logarithms import MIN_GAIN, compute_gains, prefer_cube_roots
 from skvt.components.shapes import are_evenly_spread, prefer_counts
 from skvt.readers.validation import find_stack_level
 from skvt.rows import dense
@@ -137,6 +137,8 @@ _REMEDIES = {
     "uniform": "numbers are spread evenly over a range, such as days of a year or places, so that "
     "Gaussians need several components, which divide groups: if they say nothing about groups, "
     "leave the column out, or name it in 'given'; try Categorical() for weekdays, months and hours",
+    "cube roots": "cube roots are nearer to a Gaussian than the numbers and their logarithms, as "
+    "of durations, so that Gaussians may divide groups: replace the column by numpy.cbrt(column)",
     "overdispersed": "counts vary more than a Poisson distribution: try NegativeBinomial()",
     "repeated": "has the same information as another column: leave one of the two out",
     "unused": "given numbers explain real columns only, and there is none: cut them into levels, "
@@ -435,7 +437,11 @@ def _judge_values(values, component_name):
             return "uniform", f"{values.min():g} to {values.max():g}"
         if are_whole and distinct.size <= _MAX_CODES:
             return _judge_scale(distinct, counts)
-        if component_name == "Gaussian" and _have_errors_among_amounts(values):
+        if values.size >= MIN_ROWS and prefer_cube_roots(_sample_evenly(values, _JUDGED_SIZE)):
+            return "cube roots", f"{values.min():g} to {values.max():g}"
+        # Values may be better in logarithms, except a few that are 0 or less.
+        share = np.mean(values <= 0.0) if component_name == "Gaussian" else 0.0
+        if 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and compute_gain_of_amounts(values)[0] > MIN_GAIN:
             return "not positive", f"{values.min():g}"
     min_variance = _MIN_OVERDISPERSION * max(values.mean(), 1.0)
     if component_name == "Poisson" and values.var() > min_variance:
@@ -452,12 +458,6 @@ def _judge_scale(levels, counts):
         if n_values >= MIN_ROWS and counts[end] > min_count:
             return "piled up", f"{levels[end]:g} in {counts[end] / n_values:.0%}"
     return "code", f"{levels.size} whole numbers"
-
-
-def _have_errors_among_amounts(values):
-    """Return whether values are better in logarithms, except a few that are 0 or less."""
-    share = np.mean(values <= 0.0)
-    return 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and compute_gain_of_amounts(values)[0] > MIN_GAIN
 
 
 def compute_gain_of_amounts(values):

@@ -23,6 +23,7 @@ _FINDINGS = {
     "few values": "{}: try Categorical()",
     "code": "{}: or a code?",
     "piled up": "{}: an end of a scale?",
+    "cube roots": "skewed: try cube roots",
     "overdispersed": "spread: try NegativeBinomial()",
     "repeated": "repeats {}",
     "unused": "{}: explains no column",

@@ -22,7 +22,7 @@ from skvt import (
     save,
     unusual_rows,
 )
-from skvt._results.profiles import find_directions, make_profiles
+from skvt._results.profiles import find_directions, list_distinctive_columns, make_profiles
 from skvt.components import Bernoulli, Categorical, Gaussian, Hurdle, Poisson
 from skvt.plotting import ComponentsDisplay, ProfilesDisplay
 
@@ -379,7 +379,7 @@ def test_descriptions_say_by_how_much_amounts_vary():
     np.testing.assert_allclose(found, expected, rtol=0.05)
 
 
-def test_a_sentence_says_that_the_most_probable_level_is_rare_in_a_cluster():
+def test_a_sentence_names_a_level_that_is_more_frequent_in_the_cluster():
     rng = np.random.default_rng(0)
     group = np.arange(400) % 2
     frame = pd.DataFrame({"x": rng.normal(8.0 * group), "y": rng.normal(8.0 * group)})
@@ -388,5 +388,32 @@ def test_a_sentence_says_that_the_most_probable_level_is_rare_in_a_cluster():
     sentence, other = model.describe(form="text").splitlines()
     if "x 8" in sentence:
         sentence, other = other, sentence
-    assert "children is none (only " in sentence
+    n_some = np.sum(frame["children"] == "some") / 400
+    share, share_of_all = re.search(
+        r"children is more often some \((\d+)%; all (\d+)%", sentence
+    ).groups()
+    assert abs(int(share) - 40) < 8 and abs(int(share_of_all) - 100 * n_some) < 2
     assert "children is none (9" in other
+
+
+def test_clusters_with_equal_sentences_get_the_column_that_tells_them_apart():
+    # Shares of "yes" and means of two clusters that are alike in two columns, and of a third one.
+    values = {"phone": (1.0, 1.0, 0.0), "mail": (1.0, 1.0, 0.1), "noise": (5.0, 5.2, 5.1),
+              "tenure": (52.0, 14.0, 30.0), "calls": (3.0, 2.9, 0.0)}  # fmt: skip
+    relevance = {"phone": 0.6, "mail": 0.5, "noise": -0.01, "tenure": 0.2, "calls": 0.3}
+    rows = [
+        (k, 1 / 3, "all", name, relevance[name], quantity, category, estimate)
+        for k in range(3)
+        for name in values
+        for quantity, category, estimate in (
+            [("probability", "yes", values[name][k]), ("probability", "no", 1.0 - values[name][k])]
+            if name in ("phone", "mail")
+            else [("mean", None, values[name][k]), ("standard deviation", None, 1.0)]
+        )
+    ]
+    names = "cluster weight block column relevance quantity category estimate".split()
+    profiles = make_profiles(pd.DataFrame(rows, columns=names))
+    first, second, third = list_distinctive_columns(profiles, max_columns=2)
+    assert first.startswith("phone is yes (100%; all 67%), mail is yes (100%; all 70%), tenure 52")
+    assert second.startswith("phone is yes (100%; all 67%), mail is yes (100%; all 70%), tenure 14")
+    assert third == "phone is no (100%; all 33%), mail is no (90%; all 30%)"

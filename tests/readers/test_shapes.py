@@ -9,6 +9,7 @@ from sklearn.metrics import adjusted_rand_score
 import skvt
 from skvt import MemoizedDPMixture
 from skvt.components import Gaussian, NegativeBinomial
+from skvt.components.logarithms import prefer_cube_roots
 from skvt.components.shapes import are_evenly_spread, prefer_counts
 
 N_ROWS = 400
@@ -22,6 +23,10 @@ COUNTS = {
     "symptoms": np.minimum(RNG.poisson(RNG.gamma(1.2, 5.0, N_ROWS)), 27),
     "minutes": RNG.exponential(40.0, N_ROWS).round(),
 }
+OTHER_RNG = np.random.default_rng(0)
+DAYS = OTHER_RNG.negative_binomial(2, np.where(HALF, 0.13, 0.33))
+COUNTS["absences"] = np.where(OTHER_RNG.random(N_ROWS) < 0.5, 0, DAYS)
+COUNTS["absences and a wrong value"] = np.append(COUNTS["absences"], 365)
 REAL = {
     "ages": RNG.integers(90, size=N_ROWS),
     "marks": np.append((65 + 20 * NORMAL[1:]).clip(0, 100).round(), 0.0),
@@ -36,7 +41,7 @@ REAL = {
 @pytest.mark.parametrize("name", [*COUNTS, *REAL])
 def test_counts_are_told_from_ages_marks_and_ratings(name):
     values = np.asarray((COUNTS | REAL)[name], float)
-    has_point_mass = name in ("gains", "pixels")
+    has_point_mass = name in ("gains", "pixels") or name.startswith("absences")
     assert prefer_counts(values, has_point_mass=has_point_mass) == (name in COUNTS)
 
 
@@ -54,6 +59,38 @@ def test_counts_are_told_from_ages_marks_and_ratings(name):
 )  # fmt: skip
 def test_evenly_spread_numbers_are_told_from_clusters(values, is_uniform):
     assert are_evenly_spread(np.asarray(values, float)) == is_uniform
+
+
+@pytest.mark.parametrize(
+    ("values", "is_better"),
+    [
+        (np.random.default_rng(0).exponential(4.0, 1000), True),
+        (np.random.default_rng(0).gamma(2.0, 3.0, 1000), True),
+        (np.random.default_rng(0).gamma(2.0, 3.0, 1000) - 0.1, False),  # some are negative
+        (np.exp(NORMAL), False), (50.0 + 10.0 * NORMAL, False),
+        (np.exp(2.0 * HALF + 0.5 * NORMAL), False), (20.0 + 15.0 * HALF + 4.0 * NORMAL, False),
+        (RNG.uniform(1.0, 100.0, 1000), False),
+        # Groups of durations after cube roots were taken.
+        (np.cbrt(np.random.default_rng(0).exponential([[1.0], [3.0], [9.0]], (3, 500)).ravel()),
+         False),
+    ],
+    ids=["exponential", "gamma", "negative", "lognormal", "normal", "two lognormals",
+         "two normals", "uniform", "cube roots of three groups"],
+)  # fmt: skip
+def test_cube_roots_are_preferred_for_durations_only(values, is_better):
+    assert prefer_cube_roots(values) == is_better
+
+
+def test_a_warning_names_durations_which_cube_roots_keep_in_one_group():
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.gamma(1.5, 3.0, (1000, 3)), columns=["stay", "wait", "talk"])
+    table["bmi"] = np.exp(rng.normal(3.3, 0.2, 1000))
+    mixture = MemoizedDPMixture(random_state=0)
+    with pytest.warns(skvt.ColumnWarning, match=r"'stay' .*'wait' .*'talk' .*: cube roots are"):
+        mixture.fit(table)
+    assert mixture.n_components_ > 1
+    assert mixture.table_report_["why"].tolist()[-2:] == ["skewed: try cube roots", "numbers"]
+    assert mixture.fit(table.assign(**np.cbrt(table[["stay", "wait", "talk"]]))).n_components_ == 1
 
 
 def test_a_warning_names_a_column_that_is_spread_evenly():
