@@ -5,11 +5,11 @@ Descriptions of Gaussian columns call :func:`find_log_columns`.
 For each column, mixtures of one to three Gaussians are fitted to the values and to their
 logarithms, with a Dirichlet process as the prior of weights. The lowest and the highest values are
 left out. Otherwise a single wrong value could decide: a value 1,000 times too high makes the
-logarithms of any column more probable, and a value 1,000 times too low makes them less so. A fit starts from the division of the
-sorted values into intervals that has the highest evidence. Many columns are fitted at a time. By
-the change of variables, the density of a value is the density of its logarithm divided by the
-value. The sum of the logarithms is therefore subtracted from the bound for the logarithms, which is
-then comparable with the bound for the values.
+logarithms of any column more probable, and a value 1,000 times too low makes them less so. A fit
+starts from the division of the sorted values into intervals that has the highest evidence. Many
+columns are fitted at a time. By the change of variables, the density of a value is the density of
+its logarithm divided by the value. The sum of the logarithms is therefore subtracted from the bound
+for the logarithms, which is then comparable with the bound for the values.
 
 In shapes, n is the number of rows, D the number of columns, and K the number of Gaussians of a
 mixture. A value x, less the centre of its column, has the three features 1, x and x^2, which are 0
@@ -35,8 +35,8 @@ from skvt.ties import stable_argmax
 _MAX_VALUES = 1_000
 # A column with a smaller sum of the weights of its values is not put into logarithms.
 _MIN_WEIGHT = 30
-# Share of the lowest values of a column, and of the highest, that the comparison leaves out, so that
-# single wrong values do not decide.
+# Share of the lowest values of a column, and of the highest values, that comparisons leave out, so
+# that single wrong values do not decide.
 _SHARE_OF_EXTREMES = 0.01
 # Minimum gain in the bound for which logarithms are chosen, in nats.
 MIN_GAIN = 5.0
@@ -62,9 +62,9 @@ def find_log_columns(X, weights, named=None):
 
     A column is better in logarithms if its values are positive, if their weights add up to at least
     ``_MIN_WEIGHT``, and if logarithms gain more than ``MIN_GAIN`` nats without the most extreme
-    values, both with a single Gaussian and with the best mixture. If ``named`` is not None, it has the positions of columns that the
-    user names. They are then returned without a comparison, and ValueError is raised if any of them
-    has values that are not positive.
+    values, both with a single Gaussian and with the best mixture. If ``named`` is not None, it has
+    the positions of columns that the user names. They are then returned without a comparison, and
+    ValueError is raised if any of them has values that are not positive.
 
     The least value of a column is a positive number. Smaller values of later rows are raised to it,
     so that all logarithms are finite. The logarithm of the least value is as far below the smallest
