@@ -13,13 +13,14 @@ values.
 import numpy as np
 from scipy.special import gammaln, ndtr
 
-# Minimum gain in BIC, in nats, for which counts are preferred to real numbers. Beside a point mass,
-# counts may lose as much: densities of small whole numbers have no upper limit, so that a component
-# describes, for example, all ones.
-_MIN_GAIN_OF_COUNTS = 3.0
+# Minimum gain in BIC, in nats, for which counts are preferred to real numbers.
+_MIN_GAIN_OF_COUNTS = 1.0
+# Maximum loss of counts beside a point mass. It is positive because densities of small whole
+# numbers have no upper limit, so that a component describes, for example, all ones.
+_MAX_LOSS_OF_COUNTS = 3.0
 # Share of the values that are compared. The largest values are left out, because single wrong
 # values decide otherwise.
-_COMPARED_SHARE = 0.99
+_COMPARED_SHARE = 0.995
 # Minimum gain in BIC, in nats, of a uniform distribution over mixtures of Gaussians, and of such a
 # mixture over a single Gaussian, for which values count as evenly spread.
 _MIN_GAIN_OF_UNIFORM = 10.0
@@ -55,7 +56,7 @@ def prefer_counts(values, *, has_point_mass):
     largest = np.quantile(values, _COMPARED_SHARE) if values.size else 0.0
     reals, weights = np.unique(values[values <= largest], return_counts=True)
     counts = reals - 1.0 if has_point_mass else reals
-    min_gain = -_MIN_GAIN_OF_COUNTS if has_point_mass else _MIN_GAIN_OF_COUNTS
+    min_gain = -_MAX_LOSS_OF_COUNTS if has_point_mass else _MIN_GAIN_OF_COUNTS
     if reals.size <= _MAX_COMPONENTS:
         return False
     real_bic = count_bic = -np.inf

@@ -38,6 +38,9 @@ REAL = {
 }
 
 
+REAL |= {f"{name} and a wrong value": np.append(REAL[name], 4500) for name in ("ages", "marks")}
+
+
 @pytest.mark.parametrize("name", [*COUNTS, *REAL])
 def test_counts_are_told_from_ages_marks_and_ratings(name):
     values = np.asarray((COUNTS | REAL)[name], float)
