@@ -288,7 +288,7 @@ def describe_sizes(weights, n_rows, n_decimals=0, unit=""):
 def find_small_groups(weights, n_rows):
     """Return whether a component or cluster may consist of unusual rows, (K,).
 
-    It then has fewer than MIN_ROWS_OF_GROUP rows, but at least one, and so small a share that
+    It then has fewer than MIN_ROWS_OF_GROUP rows, but at least one, and a small share.
     :func:`skvt.unusual_rows` leaves such a component out of the densities that score rows.
     """
     n_rows = np.rint(n_rows)

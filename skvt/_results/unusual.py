@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy.special import ndtr
 from sklearn.pipeline import Pipeline
 
+from skvt._results.profiles import MIN_ROWS_OF_GROUP
 from skvt._results.topic_tables import import_pandas
 from skvt._stages import begin_stage, reporting_stages
 from skvt.expfam import RunningStats
@@ -103,8 +104,8 @@ def unusual_rows(mixture, X, n=20, *, reference=None):
     single error in a table of many columns, because the scores of all rows vary more if there are
     more columns.
 
-    Components with less than 5 % of the rows are left out, or with less than half of the mean share
-    if half of the mean share is less than 5 %. Otherwise a component that consists of a few errors
+    Components with fewer than 20 rows are left out if they have less than 5 % of the rows, or less
+    than half of the mean share if that is less. Otherwise a component that consists of a few errors
     would make these errors look usual. Columns that are modelled in logarithms are scored by the
     density of the logarithm, so that amounts that are far too small do not look usual. With
     ``missing="informative"``, a mixture also models whether values are missing; this part of the
@@ -327,16 +328,17 @@ def _find_scored_columns(block):
 def _drop_small_components(fitted, columns):
     """Return the model and the statistics by which rows are scored.
 
-    The statistics have only the components with many rows. In the model, densities do not depend on
-    whether values of the ``columns`` are missing. For a column in logarithms, the density is that
-    of the logarithm, because the density of an amount is high near 0, so that an amount that is far
-    too small would look usual.
+    The statistics have only the components that sentences and reports do not mark as small. In the
+    model, densities do not depend on whether values of the ``columns`` are missing. For a column in
+    logarithms, the density is that of the logarithm, because the density of an amount is high near
+    0, so that an amount that is far too small would look usual.
     """
     component = fitted.model.component.without_jacobian
     component = reduce(lambda part, j: part.without_indicator(j), columns, component)
     model, stats = replace(fitted.model, component=component), fitted.stats.as_stats()
-    has_many_rows = have_large_shares(fitted.model.component_masses(stats))
-    return model, RunningStats(tuple(array[has_many_rows] for array in stats.arrays))
+    masses = fitted.model.component_masses(stats)
+    is_group = have_large_shares(masses) | (np.rint(masses) >= MIN_ROWS_OF_GROUP)
+    return model, RunningStats(tuple(array[is_group] for array in stats.arrays))
 
 
 def _encode(mixture, X):

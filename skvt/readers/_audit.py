@@ -24,6 +24,8 @@ from skvt.typing import Array
 MIN_ROWS = 30
 # Categories and whole numbers are identifiers if at least this share of them is distinct.
 _MIN_DISTINCT_SHARE = 0.9
+# Texts of at least this many characters are words, whose case has no meaning.
+_MIN_WORD_LENGTH = 4
 # Texts are numbers written as text if more than this share of the distinct texts are.
 _MIN_NUMBER_SHARE = 0.9
 # One value fills a column if it has more than this share of the rows.
@@ -113,6 +115,8 @@ _REMEDIES = {
     "number as text": "numbers written as text: unless they are codes, turn them into numbers, by "
     "decimal=',', thousands='.' and na_values=['k. A.'] of pandas.read_csv, or by "
     "pandas.to_numeric, whose errors='coerce' makes other text missing",
+    "spelling": "texts that may be one category, or none: unify them, for instance by "
+    "column.str.strip().str.lower(), and replace blank texts by NaN if they are missing values",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
     "one value": "one value fills most rows: try skvt.components.Hurdle(component, at=value)",
     "of a total": (
@@ -188,6 +192,8 @@ class ColumnSummary(NamedTuple):
     # The first value if all values are dates, written as text or as whole numbers such as 20241231,
     # otherwise None.
     date_as_text: str | None = None
+    # A blank text, or two texts that differ only in case and blanks, otherwise None.
+    spelling: str | None = None
 
     @classmethod
     def from_column(cls, column):
@@ -204,7 +210,11 @@ class ColumnSummary(NamedTuple):
             is_undeclared = is_category and column.categories is None
             number_text = _find_number_as_text(categories, n_observed) if is_undeclared else None
             date_text = _find_date_as_text(categories) if is_undeclared else None
-            return cls(codes, is_identifier, number_as_text=number_text, date_as_text=date_text)
+            spelling = _find_spelling(categories) if is_undeclared else None
+            return cls(
+                codes, is_identifier, number_as_text=number_text, date_as_text=date_text,
+                spelling=spelling,
+            )  # fmt: skip
         values = column.to_numbers()
         observed = values[~np.isnan(values)]
         are_whole = np.isfinite(observed).all() and np.array_equal(observed, np.floor(observed))
@@ -247,6 +257,22 @@ def _find_number_as_text(categories, n_observed):
         if n_distinct <= _MAX_CODES or has_one_length or are_distinct(n_distinct, n_observed):
             return None
     return numbers[0]
+
+
+def _find_spelling(categories):
+    """Return a blank text, or two texts that differ only in case and blanks, as text, or None.
+
+    Shorter texts than ``_MIN_WORD_LENGTH`` may differ in case on purpose, such as genotypes.
+    """
+    spellings = {}
+    for entry in categories:
+        key = " ".join(entry.split()).casefold() if isinstance(entry, str) else None
+        if key == "":
+            return repr(entry)
+        if key is not None and spellings.setdefault(key, entry) != entry:
+            if len(key) >= _MIN_WORD_LENGTH:
+                return f"{spellings[key]!r} and {entry!r}"
+    return None
 
 
 def _is_number_as_text(entry):
@@ -397,6 +423,8 @@ def find_suspicious_columns(summaries, table, n_rows):
                     finding = None
             elif code is not None:
                 finding = "missing code", code
+            elif finding is None and table.reasons and summaries[j].spelling is not None:
+                finding = "spelling", summaries[j].spelling
             elif finding_kind == "constant" and block.categories is not None:
                 # Show the category in place of its code.
                 finding = "constant", str(block.categories[i][0])

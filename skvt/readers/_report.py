@@ -13,6 +13,7 @@ _CONSTANT = "one value in all rows, or none"
 _FINDINGS = {
     "date": "dates or times",
     "number as text": "numbers written as text",
+    "spelling": "texts: one category?",
     "missing": "no value is observed",
     "constant": "one value: {}",
     "missing code": "{}: missing?",

@@ -433,6 +433,23 @@ def fit_and_warnings_of(X):
     return mixture, [str(w.message) for w in caught if w.category is skvt.ColumnWarning]
 
 
+def test_texts_that_are_one_category_or_blank_are_named():
+    """Short texts may differ in case on purpose, and so may categories of a declared type."""
+    texts = {
+        "product": ["giro", "loan", "GIRO", "savings"], "city": ["New York", "Paris", "new  york "],
+        "released": ["13:30", " ", "10:15"], "genotype": ["AA", "Aa", "aa"], "plan": ["a b", "ab"],
+    }  # fmt: skip
+    rng = np.random.default_rng(0)
+    table = clusters().assign(**{name: rng.choice(w, 300) for name, w in texts.items()})
+    table["declared"] = pd.Categorical(["Smith", "smith"] * 150)
+    mixture, (message,) = fit_and_warnings_of(table)
+    report = mixture.table_report_
+    named = set(report["column"][report["why"] == "texts: one category?"])
+    assert named == {"product", "city", "released"}
+    assert "'released' (' ')" in message
+    assert "'giro' and 'GIRO'" in message or "'GIRO' and 'giro'" in message
+
+
 def test_numbers_written_as_text_are_named():
     """Amounts and ages are numbers, but codes of one length without other texts are levels."""
     rng = np.random.default_rng(0)

@@ -157,6 +157,17 @@ def test_rows_of_a_small_component_are_unusual():
     assert set(worst["row"]) == set(range(8)) and set(worst["column"]) == {1}
 
 
+def test_rows_of_a_rare_group_are_usual_and_their_errors_are_not():
+    rng = np.random.default_rng(0)
+    is_rare = np.arange(1000) < 30
+    X = rng.normal(size=(1000, 3)) + 12.0 * is_rare[:, None]
+    X[[4, 500], [1, 2]] += [9.0, 9.0]
+    fit = skvt.MemoizedDPGMM(random_state=0).fit(X)
+    worst = skvt.unusual_rows(fit, X, n=10)
+    assert set(worst["row"][:2]) == {4, 500}
+    assert np.count_nonzero(worst["row"] < 30) <= 3
+
+
 def test_the_unit_of_a_column_with_a_point_mass_does_not_matter():
     """Hours of work, in hours or in thousands of hours."""
     rng = np.random.default_rng(0)
