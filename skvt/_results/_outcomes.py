@@ -93,7 +93,9 @@ def outcome_by_cluster(
     expectation is 1 for the row's true cluster and 0 for other clusters [1]_ [2]_. This assumes
     that the outcome is related to the columns of X only through the clusters. To compute
     assignments, the mixture is refitted to X. The refit is repeated for each draw of random weights
-    of the rows, see :func:`skvt.covariate_effects`. A mean is a ratio of sums over rows, and its
+    of the rows, see :func:`skvt.covariate_effects`. After ten seconds without a line, progress is
+    printed if ``verbose`` of the mixture is positive, and logged by the logger "skvt" at level
+    INFO. A mean is a ratio of sums over rows, and its
     standard error is robust to unequal variances. Its degrees of freedom are the effective number
     of rows of the cluster minus one. In clusters of few rows, the standard error is too small for
     outcomes that are mostly near 0 and rarely large, such as costs.

@@ -1,5 +1,6 @@
 """Covariates have effects on shares of topics and clusters, and clusters have outcomes."""
 
+import time
 from decimal import Decimal
 from functools import partial
 from types import SimpleNamespace
@@ -27,9 +28,11 @@ from skvt import (
     StructuredBernoulliMixture,
     StructuredLDA,
     TemperedLDA,
+    _stages,
     covariate_effects,
     outcome_by_cluster,
 )
+from skvt._results import _shares
 from skvt._results._regression import Regression
 from skvt.components import Bernoulli
 from skvt.datasets import make_topic_corpus
@@ -50,6 +53,8 @@ class Topics(BaseEstimator):
 
 class Classes(BaseEstimator):
     """A mixture with these responsibilities of rows, which no refit changes."""
+
+    verbose = 0
 
     def __init__(self, chances):
         self.chances_ = np.array(chances, np.float64)
@@ -958,6 +963,26 @@ def test_a_refit_restores_a_class_that_mean_field_empties():
     assert mixture.predict_proba(X).mean(axis=0).min() < 1e-3
     # Each class has a third of the rows.
     assert mixture._make_refits(X, np.ones(1000)).resp.mean(axis=0).min() > 0.15
+
+
+@pytest.mark.parametrize("function", [outcome_by_cluster, covariate_effects])
+def test_refits_say_how_many_are_done(function, monkeypatch, capsys):
+    X, _, mixture, rng = classes_of_items(0, 0.8)
+    function(mixture, X, rng.normal(size=1000), n_draws=2, random_state=0)
+    assert capsys.readouterr().out == ""
+    mixture.set_params(verbose=1)
+    monkeypatch.setattr(_stages, "MAX_SILENCE", 0.02)
+    make_matrix = _shares._compute_draw_matrix
+
+    def slow(*args):
+        time.sleep(0.2)
+        return make_matrix(*args)
+
+    monkeypatch.setattr(_shares, "_compute_draw_matrix", slow)
+    function(mixture, X, rng.normal(size=1000), n_draws=2, random_state=0)
+    lines = capsys.readouterr().out
+    assert "refit 1 of 2 to drawn weights of rows, for " in lines
+    assert "refit 2 of 2 to drawn weights of rows, for " in lines
 
 
 @pytest.mark.slow
