@@ -908,6 +908,26 @@ def test_illegal_outcomes_are_named():
             outcome_by_cluster(fits, np.zeros((4, 1)), outcome)
 
 
+def test_impossible_shares_become_the_nearest_share():
+    # Rows of the second cluster are hardly told from those of the first, and the outcome follows
+    # the small differences: the least-squares line through its means reaches -0.3 and 1.7.
+    chances = np.repeat([[0.6, 0.4], [0.5, 0.5]], 1200, axis=0)
+    outcome = np.repeat([0.0, 1.0, 0.0, 1.0], [600, 600, 360, 840])
+    slope = (840 - 600) / 1200 / (0.5 - 0.6)
+    first, second = 0.5 + 0.4 * slope, 0.5 - 0.6 * slope
+    assert first == pytest.approx(-0.3) and second == pytest.approx(1.7)
+    numbers = outcome_by_cluster(Classes(chances), np.zeros((2400, 1)), outcome + 10.0)
+    np.testing.assert_allclose(numbers["mean"], [10.0 + first, 10.0 + second])
+    with pytest.warns(UserWarning, match=r"clusters \[1\] are unknown: they are off by up to 0.7"):
+        table = outcome_by_cluster(Classes(chances), np.zeros((2400, 1)), outcome)
+    assert table["mean"].tolist() == [0.0, 1.0]
+    np.testing.assert_allclose(table["standard_error"], numbers["standard_error"])
+    # The interval of numbers has its middle at the estimate, and that of shares at 0 or 1.
+    half_widths = (numbers["high"] - numbers["low"]) / 2.0
+    np.testing.assert_allclose(table["low"], [0.0, 1.0 - half_widths[1]])
+    np.testing.assert_allclose(table["high"], [half_widths[0], 1.0])
+
+
 def test_weighted_outcomes_have_sandwich_errors(rng):
     chances = rng.dirichlet(np.ones(2), 60)
     outcome, weights = rng.normal(size=60), rng.integers(0, 4, 60).astype(float)
