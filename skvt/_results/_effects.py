@@ -147,7 +147,9 @@ def covariate_effects(
     through the clusters. For this correction, the mixture is refitted to X by
     expectation-maximisation. A refit overstates the separation of the clusters. The difference
     between the assignments before and after a refit shows how much, and the shares are corrected by
-    this difference. The refit is repeated for each draw of random weights of the rows.
+    this difference. The refit is repeated for each draw of random weights of the rows. After ten
+    seconds without a line, progress is printed if ``verbose`` of the mixture is positive, and
+    logged by the logger "skvt" at level INFO.
 
     The variance of an effect has three parts [2]_. The first is the mean of the squared standard
     errors of the regressions, which are robust to unequal variances and to dependence within groups

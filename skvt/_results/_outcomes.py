@@ -5,6 +5,7 @@ has Q columns of indicators, one for each category. M is the number of draws.
 """
 
 import warnings
+from dataclasses import replace
 
 import narwhals.stable.v2 as nw
 import numpy as np
@@ -81,7 +82,8 @@ def outcome_by_cluster(
     Warns
     -----
     UserWarning
-        If the outcome has the name of a column of the fit.
+        If the outcome has the name of a column of the fit, or if shares are unknown: a share is
+        estimated below -0.5 or above 1.5, or has a standard error above 0.5.
 
     See Also
     --------
@@ -93,7 +95,9 @@ def outcome_by_cluster(
     expectation is 1 for the row's true cluster and 0 for other clusters [1]_ [2]_. This assumes
     that the outcome is related to the columns of X only through the clusters. To compute
     assignments, the mixture is refitted to X. The refit is repeated for each draw of random weights
-    of the rows, see :func:`skvt.covariate_effects`. A mean is a ratio of sums over rows, and its
+    of the rows, see :func:`skvt.covariate_effects`. After ten seconds without a line, progress is
+    printed if ``verbose`` of the mixture is positive, and logged by the logger "skvt" at level
+    INFO. A mean is a ratio of sums over rows, and its
     standard error is robust to unequal variances. Its degrees of freedom are the effective number
     of rows of the cluster minus one. In clusters of few rows, the standard error is too small for
     outcomes that are mostly near 0 and rarely large, such as costs.
@@ -102,8 +106,9 @@ def outcome_by_cluster(
     error of a share is too small if hardly any row has the category, and it is 0 if no row has it.
     The interval of a share is therefore the union of two intervals: that by the standard error, and
     that of Wilson for the effective number of rows, as in :func:`skvt.topic_shares`. Corrected
-    assignments may be negative, and an estimated share may be outside [0, 1], but its interval is
-    not. The interval of a cluster of fewer than two effective rows is NaN.
+    assignments may be negative, and an estimated share may be outside [0, 1]. The nearest share, 0
+    or 1, then takes its place, also in the middle of the interval, whose part outside [0, 1] is cut
+    off. The interval of a cluster of fewer than two effective rows is NaN.
 
     References
     ----------
@@ -166,6 +171,8 @@ def outcome_by_cluster(
         # `_compute_degrees_of_freedom`.
         inverse_counts = (cluster_shares[0].profiles ** 2).sum(axis=1)
         category_shares = pooled.estimate.clip(0.0, 1.0)
+        _warn_of_unknown_shares(pooled)
+        columns = replace(pooled, estimate=category_shares).columns(level, categories or [""])
         variance = category_shares * (1.0 - category_shares) * inverse_counts
         quantile = student.ppf(0.5 + 0.5 * level, used_rows.size - 1)
         low, high = make_share_intervals(category_shares, variance, inverse_counts, quantile)
@@ -204,6 +211,26 @@ def _warn_of_double_use(fits, outcome):
                 UserWarning,
                 stacklevel=find_stack_level(),
             )
+
+
+def _warn_of_unknown_shares(pooled):
+    """Warn of clusters whose shares, of :class:`~skvt._results._pooling.Pooled`, are unknown.
+
+    A number between 0 and 1 has a standard deviation of at most 0.5. If an estimate is off by more,
+    it says less than that the share is between 0 and 1.
+    """
+    excess = np.abs(pooled.estimate - pooled.estimate.clip(0.0, 1.0))
+    error = np.fmax(excess, pooled.standard_error)
+    unknown = np.flatnonzero((error > 0.5).any(axis=0))
+    if unknown.size:
+        warnings.warn(
+            f"The shares of the clusters {unknown.tolist()} are unknown: they are off by up to "
+            f"{error[:, unknown].max():.2g}, because few rows belong to these clusters alone, or "
+            "because the outcome depends on the columns also within clusters. Join clusters by "
+            "n_clusters='auto', or fit fewer components.",
+            UserWarning,
+            stacklevel=find_stack_level(),
+        )
 
 
 def _get_fitted_names(mixture):

@@ -27,6 +27,7 @@ from scipy.optimize import linear_sum_assignment
 
 from skvt._results._clusters import sum_by_cluster
 from skvt._results.topic_words import average_topics, normalize_topics
+from skvt._stages import begin_stage, reporting_stages
 from skvt.readers import DocumentReader
 from skvt.readers.validation import require_fitted, split_pipeline
 
@@ -143,13 +144,16 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
     assumed to describe also how the shares of the fit deviate from the true shares. Draws of the
     true shares are therefore ``estimates A^-1``.
 
-    With ``n_clusters`` of None, each component of the mixture is a cluster.
+    With ``n_clusters`` of None, each component of the mixture is a cluster. Refits are stages, see
+    :mod:`skvt._stages`.
     """
     preprocessing, model = split_pipeline(estimator)
     X = X if preprocessing is None else preprocessing.transform(X)
     # The cluster of each component of the mixture.
     clusters = None if n_clusters is None else model.component_clusters(n_clusters)
-    refits = model._make_refits(X, weights)
+    with reporting_stages(model.verbose):
+        begin_stage("refit to all rows")
+        refits = model._make_refits(X, weights)
     # The refits have no rows of weight 0.
     weights = weights[weights > 0.0]
     probabilities = sum_by_cluster(refits.resp, clusters)
@@ -164,7 +168,11 @@ def estimate_cluster_shares(estimator, X, weights, n_clusters=None):
         The matrices are shifted so that their mean is their entrywise median, because a few extreme
         draws hardly change the median. The median is corrected so that its rows sum to 1.
         """
-        inverses = [_compute_draw_matrix(*refits.draw(rng), clusters) for _ in range(n_draws)]
+        inverses = []
+        with reporting_stages(model.verbose):
+            for i in range(n_draws):
+                begin_stage(f"refit {i + 1} of {n_draws} to drawn weights of rows")
+                inverses.append(_compute_draw_matrix(*refits.draw(rng), clusters))
         center = np.median(inverses, axis=0)
         center += (1.0 - center.sum(axis=1, keepdims=True)) / len(center)
         return center + inverses - np.mean(inverses, axis=0)

@@ -1,5 +1,6 @@
 """Covariates have effects on shares of topics and clusters, and clusters have outcomes."""
 
+import time
 from decimal import Decimal
 from functools import partial
 from types import SimpleNamespace
@@ -27,9 +28,11 @@ from skvt import (
     StructuredBernoulliMixture,
     StructuredLDA,
     TemperedLDA,
+    _stages,
     covariate_effects,
     outcome_by_cluster,
 )
+from skvt._results import _shares
 from skvt._results._regression import Regression
 from skvt.components import Bernoulli
 from skvt.datasets import make_topic_corpus
@@ -50,6 +53,8 @@ class Topics(BaseEstimator):
 
 class Classes(BaseEstimator):
     """A mixture with these responsibilities of rows, which no refit changes."""
+
+    verbose = 0
 
     def __init__(self, chances):
         self.chances_ = np.array(chances, np.float64)
@@ -903,6 +908,26 @@ def test_illegal_outcomes_are_named():
             outcome_by_cluster(fits, np.zeros((4, 1)), outcome)
 
 
+def test_impossible_shares_become_the_nearest_share():
+    # Rows of the second cluster are hardly told from those of the first, and the outcome follows
+    # the small differences: the least-squares line through its means reaches -0.3 and 1.7.
+    chances = np.repeat([[0.6, 0.4], [0.5, 0.5]], 1200, axis=0)
+    outcome = np.repeat([0.0, 1.0, 0.0, 1.0], [600, 600, 360, 840])
+    slope = (840 - 600) / 1200 / (0.5 - 0.6)
+    first, second = 0.5 + 0.4 * slope, 0.5 - 0.6 * slope
+    assert first == pytest.approx(-0.3) and second == pytest.approx(1.7)
+    numbers = outcome_by_cluster(Classes(chances), np.zeros((2400, 1)), outcome + 10.0)
+    np.testing.assert_allclose(numbers["mean"], [10.0 + first, 10.0 + second])
+    with pytest.warns(UserWarning, match=r"clusters \[1\] are unknown: they are off by up to 0.7"):
+        table = outcome_by_cluster(Classes(chances), np.zeros((2400, 1)), outcome)
+    assert table["mean"].tolist() == [0.0, 1.0]
+    np.testing.assert_allclose(table["standard_error"], numbers["standard_error"])
+    # The interval of numbers has its middle at the estimate, and that of shares at 0 or 1.
+    half_widths = (numbers["high"] - numbers["low"]) / 2.0
+    np.testing.assert_allclose(table["low"], [0.0, 1.0 - half_widths[1]])
+    np.testing.assert_allclose(table["high"], [half_widths[0], 1.0])
+
+
 def test_weighted_outcomes_have_sandwich_errors(rng):
     chances = rng.dirichlet(np.ones(2), 60)
     outcome, weights = rng.normal(size=60), rng.integers(0, 4, 60).astype(float)
@@ -958,6 +983,26 @@ def test_a_refit_restores_a_class_that_mean_field_empties():
     assert mixture.predict_proba(X).mean(axis=0).min() < 1e-3
     # Each class has a third of the rows.
     assert mixture._make_refits(X, np.ones(1000)).resp.mean(axis=0).min() > 0.15
+
+
+@pytest.mark.parametrize("function", [outcome_by_cluster, covariate_effects])
+def test_refits_say_how_many_are_done(function, monkeypatch, capsys):
+    X, _, mixture, rng = classes_of_items(0, 0.8)
+    function(mixture, X, rng.normal(size=1000), n_draws=2, random_state=0)
+    assert capsys.readouterr().out == ""
+    mixture.set_params(verbose=1)
+    monkeypatch.setattr(_stages, "MAX_SILENCE", 0.02)
+    make_matrix = _shares._compute_draw_matrix
+
+    def slow(*args):
+        time.sleep(0.2)
+        return make_matrix(*args)
+
+    monkeypatch.setattr(_shares, "_compute_draw_matrix", slow)
+    function(mixture, X, rng.normal(size=1000), n_draws=2, random_state=0)
+    lines = capsys.readouterr().out
+    assert "refit 1 of 2 to drawn weights of rows, for " in lines
+    assert "refit 2 of 2 to drawn weights of rows, for " in lines
 
 
 @pytest.mark.slow

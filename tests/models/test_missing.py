@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 from _engines import merges, sweeps
 from models._textbook import KINDS, with_gaps
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from skvt._compiled import run_serially as run
 from skvt.inference import MemoizedState, Rows
 from skvt.inference._visit import make_memo
 from skvt.models.mixture import _model as _mixture
+from skvt.models.mixture import _refits
 from skvt.models.mixture._missing import Patterns
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
@@ -184,6 +185,54 @@ def test_given_assignments_have_the_bound_of_the_fit_that_made_them(name):
     one = model._complete_statistics(batch, resp, 1)
     once = replace(memo, stats=one[0], entropy=memo.entropy - memo.entropy + one[1])
     assert compute_bound(model, once) < bound - 0.05 * data.total
+
+
+@each_full
+def test_updates_from_previous_sums_never_lower_the_bound(name):
+    model, data, state = fitted(name, K=2)
+    batch = model.batch(data.X, np.arange(data.n_rows), data.weights)
+    resp = np.random.default_rng(0).dirichlet(np.ones(2), size=data.n_rows)
+    sums, bounds = state.stats.as_stats().arrays[1], []
+    for _ in range(60):
+        stats, entropy = model._complete_statistics(batch, resp, 1, sums)
+        bounds.append(entropy.sum() + model.collapsed_energy(stats))
+        sums = stats.arrays[1]
+    assert np.all(np.diff(bounds) > -1e-9 * abs(bounds[0]))
+    assert bounds[-1] > bounds[0] + 0.01 * data.total
+    # Updates from the prior reach the same bound.
+    stats, entropy = model._complete_statistics(batch, resp, 40)
+    assert entropy.sum() + model.collapsed_energy(stats) == pytest.approx(
+        bounds[-1], abs=2e-3 * data.total
+    )
+
+
+@each_full
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_refit_of_few_updates_reaches_the_fixed_point_of_complete_updates(
+    name, drawn, monkeypatch
+):
+    model, data, state = fitted(name, K=2)
+    X, batch = data.X, model.batch(data.X, np.arange(data.n_rows), data.weights)
+    start = model.local_step(batch, model.expectation(state.stats, None, None), 1.0, run).q
+    refits = _refits.make_refits(model, X, data.weights, start)
+    weights, resp = data.weights, refits.resp
+    if drawn:
+        weights, _, resp = refits.draw(np.random.default_rng(5))
+        X, start = refits.X, refits.start_resp
+    # In each step of EM, update the missing values from the prior until they are final.
+    monkeypatch.setattr(_mixture, "_COMPLETION_TOL", 1e-12)
+    monkeypatch.setattr(_mixture, "_MAX_COMPLETIONS", 1000)
+    batch = model.batch(X, np.arange(len(X)), weights)
+    for _ in range(500):
+        counts, sums = model.statistics_of_assignments(batch, start).arrays
+        lam = model.component.natural_parameters(sums)
+        joint = model.component.log_predictive(X, lam) + np.log(counts + 1.0)
+        previous, start = start, softmax(joint, axis=1)
+        if abs(start - previous).max() < 1e-8:
+            break
+    else:
+        raise AssertionError("EM has not converged")
+    np.testing.assert_allclose(resp, start, atol=2e-3)
 
 
 @each_full

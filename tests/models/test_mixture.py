@@ -496,4 +496,6 @@ def test_a_refit_returns_the_responsibilities_of_its_last_step(monkeypatch):
     monkeypatch.setattr(_refits, "_MIN_STEPS", 3)
     monkeypatch.setattr(_refits, "_MAX_STEPS", 3)
     resp = np.random.default_rng(1).dirichlet(np.ones(2), size=60)
-    assert _refits.refit_by_em(mixture("full"), X, np.ones(60), resp) is steps[2]
+    model = mixture("full")
+    _, sums = _refits._compute_statistics(model, X, np.ones(60), resp)
+    assert _refits.refit_by_em(model, X, np.ones(60), resp, sums) is steps[2]

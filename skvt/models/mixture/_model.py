@@ -53,9 +53,11 @@ MAX_TASKS = 8
 # Maximum number of rows from which initial components are computed.
 MAX_ROWS_TO_START = 10_000
 # Maximum number of updates of missing values at fixed responsibilities, in general and for initial
-# components.
+# components. Steps of EM make _COMPLETIONS_OF_STEP updates, which begin with the parameters of the
+# step before.
 _MAX_COMPLETIONS = 40
 _MAX_COMPLETIONS_OF_SEEDS = 3
+_COMPLETIONS_OF_STEP = 2
 # Updates of missing values end when the gain in nats per row is below this number.
 _COMPLETION_TOL = 1e-4
 # Missing values are drawn by sweeps of data augmentation. Draws of too few sweeps have too small a
@@ -273,9 +275,17 @@ class Mixture(ConjugateModel):
         """Return the result of a local step, which subclasses convert to other forms."""
         return result
 
-    def statistics_of_assignments(self, batch: RowBatch, resp: Array) -> Stats:
-        """Return the statistics at given responsibilities (n, K), with missing values completed."""
-        stats, _ = self._complete_statistics(batch, resp, _MAX_COMPLETIONS)
+    def statistics_of_assignments(
+        self, batch: RowBatch, resp: Array, previous_sums: Array | None = None
+    ) -> Stats:
+        """Return the statistics at given responsibilities (n, K), with missing values completed.
+
+        If the sums of features (K, P) of the previous step of an iteration are given, the updates
+        of missing values begin with their parameters. There are then only a few updates, because
+        the next steps continue them.
+        """
+        max_steps = _MAX_COMPLETIONS if previous_sums is None else _COMPLETIONS_OF_STEP
+        stats, _ = self._complete_statistics(batch, resp, max_steps, previous_sums)
         return stats
 
     def make_local_result(self, batch: RowBatch, resp: Array) -> LocalResult:
@@ -285,19 +295,24 @@ class Mixture(ConjugateModel):
         return LocalResult(stats, nan_bounds, nan_bounds, resp, hidden_entropy=hidden_entropy)
 
     def _complete_statistics(
-        self, batch: RowBatch, resp: Array, max_steps: int
+        self, batch: RowBatch, resp: Array, max_steps: int, previous_sums: Array | None = None
     ) -> tuple[Stats, Array | None]:
         """Return statistics at given responsibilities (n, K) and entropies of missing values (K,).
 
         Updates of q of the missing values alternate with updates of q of the components' parameters
-        phi. The first update of the missing values uses the prior of phi. There are at most
-        ``max_steps`` updates of the missing values. The entropies are None if no value is missing.
+        phi. The first update of the missing values uses q of phi given ``previous_sums`` (K, P), or
+        the prior of phi if they are None. There are at most ``max_steps`` updates of the missing
+        values. The entropies are None if no value is missing.
         """
         component = self.component
         weighted_resp = resp * batch.weights[:, None]
         observed_sums = component.weighted_sums(batch.X, weighted_resp)
         stats, hidden_entropy = Stats((weighted_resp.sum(axis=0), observed_sums)), None
-        table = np.repeat(component.expected_table(component.prior[None]), resp.shape[1], axis=0)
+        if previous_sums is None:
+            table = component.expected_table(component.prior[None])
+            table = np.repeat(table, resp.shape[1], axis=0)
+        else:
+            table = component.expected_table(component.natural_parameters(previous_sums))
         min_gain = _COMPLETION_TOL * batch.weights.sum()
         previous_bound = -np.inf
         for step in range(max_steps):

@@ -387,25 +387,27 @@ class NegativeBinomial(ExposureColumns):
         # The row of each entry that is not 0.
         rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
         known = np.flatnonzero(~np.isnan(counts.data))
+        # Each distinct entry is computed once, together with zeros at the exposures e_j.
+        entries, numbers = _find_distinct(
+            counts.indices[known], counts.data[known], exposures[rows[known]]
+        )
         L = self._evaluate_polynomials(exposures)
         K, D = q.probability.shape[:2]
         J = self.points.size
+        zeros = np.repeat(np.arange(D), J), np.zeros(D * J), np.tile(self.points, D)
+        entries = [np.concatenate(pair) for pair in zip(zeros, entries, strict=True)]
         log_densities = np.empty((counts.shape[0], K))
         # For few rows, several components take hardly longer than one.
-        for part in pieces(K, max(1, _ENTRIES_AT_ONCE // (D * J + known.size))):
+        for part in pieces(K, max(1, _ENTRIES_AT_ONCE // entries[0].size)):
             q_part = QGivenSizes(*(array[part] for array in q))
-            # (number of components, D, J): log densities of zeros at the exposures e_j. Sum over
-            # all columns as if the row had only zeros, and correct the other entries.
-            columns = np.repeat(np.arange(D), J)
-            zeros = _log_densities_of_components(q_part, columns, 0.0, np.tile(self.points, D))
-            entries = _log_densities_of_components(
-                q_part, counts.indices[known], counts.data[known], exposures[rows[known]]
-            )
-            parts = zip(range(K)[part], zeros.reshape(-1, D, J), entries, strict=True)
-            for k, zero_terms, known_terms in parts:
+            # (number of components, D J + number of distinct entries). Sum over all columns as if
+            # the row had only zeros, and correct the other entries.
+            terms = _log_densities_of_components(q_part, *entries)
+            for k, terms_of_k in zip(range(K)[part], terms, strict=True):
+                zero_terms = terms_of_k[: D * J].reshape(D, J)
                 # A missing entry has the density 1.
                 corrections = np.zeros(counts.nnz)
-                corrections[known] = known_terms
+                corrections[known] = terms_of_k[D * J :][numbers]
                 corrections -= (L[rows] * zero_terms[counts.indices]).sum(axis=1)
                 sum_of_corrections = np.bincount(rows, corrections, len(log_densities))
                 log_densities[:, k] = L @ zero_terms.sum(axis=0) + sum_of_corrections
@@ -575,6 +577,20 @@ def _widen_entries(X: Any, values: Array) -> Any:
     indices = (X.indices[:, None].astype(np.int64) * width + np.arange(width)).ravel()
     shape = (X.shape[0], X.shape[1] * width)
     return sp.csr_array((values.ravel(), indices, X.indptr.astype(np.int64) * width), shape)
+
+
+def _find_distinct(*arrays: Any) -> tuple[list[Any], IndexArray]:
+    """Return the distinct entries of arrays (m,), and the number of each entry among them, (m,).
+
+    Two entries are equal if they are equal in all arrays.
+    """
+    order = np.lexsort(arrays)
+    ordered = [array[order] for array in arrays]
+    is_new = np.ones(order.size, bool)
+    is_new[1:] = np.any([array[1:] != array[:-1] for array in ordered], axis=0)
+    numbers = np.empty(order.size, np.intp)
+    numbers[order] = np.cumsum(is_new) - 1
+    return [array[is_new] for array in ordered], numbers
 
 
 def _log_densities_of_components(

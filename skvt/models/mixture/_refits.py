@@ -9,6 +9,9 @@ Dirichlet priors that the fit has learned are made symmetric before a refit. Sin
 from the assignments of the fit, a refit of clusters that overlap would otherwise stay near these
 assignments.
 
+A step of EM updates q of missing values only a few times, beginning with the parameters of the step
+before. This generalised EM has the same fixed points as EM.
+
 The results of a fit call :func:`make_refits`. It refits a mixture to all rows, and prepares refits
 to drawn weights of the rows, from which the uncertainty of clusters is estimated.
 """
@@ -57,6 +60,8 @@ class Refits(NamedTuple):
     effective_numbers: Array
     # (m, K): responsibilities of the distinct rows with which all refits begin.
     start_resp: Array
+    # (K, P): sums of features with whose parameters all refits begin to complete missing values.
+    start_sums: Array
     # (m, K): responsibilities of the distinct rows after a refit to ``weights``.
     refit_resp: Array
 
@@ -82,7 +87,8 @@ class Refits(NamedTuple):
         # distribution. With the shape 1, their drawn weights are 0, too.
         effective_numbers = np.where(self.effective_numbers > 0.0, self.effective_numbers, 1.0)
         weights = self.weights * rng.standard_gamma(effective_numbers) / effective_numbers
-        return weights, self.refit_resp, refit_by_em(self.model, self.X, weights, self.start_resp)
+        after = refit_by_em(self.model, self.X, weights, self.start_resp, self.start_sums)
+        return weights, self.refit_resp, after
 
 
 def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
@@ -107,20 +113,23 @@ def make_refits(model: Mixture, X: Any, weights: Array, resp: Array) -> Refits:
     effective_numbers = scale * weight_sums**2 / np.where(square_sums > 0.0, square_sums, 1.0)
     start_resp = _compute_resp(model, distinct_rows, counts, sums)
     return Refits(
-        resp=refit_by_em(model, X, weights, resp), model=model, X=distinct_rows,
+        resp=refit_by_em(model, X, weights, resp, sums), model=model, X=distinct_rows,
         weights=scale * weight_sums, effective_numbers=effective_numbers, start_resp=start_resp,
-        refit_resp=refit_by_em(model, distinct_rows, scale * weight_sums, start_resp),
+        start_sums=sums,
+        refit_resp=refit_by_em(model, distinct_rows, scale * weight_sums, start_resp, sums),
     )  # fmt: skip
 
 
-def refit_by_em(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
+def refit_by_em(model: Mixture, X: Any, weights: Array, resp: Array, sums: Array) -> Array:
     """Refit a mixture to rows X of weights (n,) by EM; return the responsibilities (n, K).
 
-    EM begins with the statistics of the responsibilities ``resp`` (n, K). After every third step
-    but the last, an extrapolation of the last steps replaces the responsibilities, to accelerate EM
-    [VR08].
+    EM begins with the statistics of the responsibilities ``resp`` (n, K), in which missing values
+    are completed by the parameters of the ``sums`` of features (K, P). After every third step but
+    the last, an extrapolation of the last steps replaces the responsibilities, to accelerate EM
+    [VR08]. It does not change the sums, so that their parameters stay legal. The next step
+    completes missing values at the new responsibilities.
     """
-    counts, sums = _compute_statistics(model, X, weights, resp)
+    counts, sums = _compute_statistics(model, X, weights, resp, sums)
     # ``sums.size`` is about the number of parameters.
     max_steps = int(np.clip(_MAX_WORK // (X.shape[0] * sums.size), _MIN_STEPS, _MAX_STEPS))
     old_resp = resp
@@ -142,14 +151,19 @@ def refit_by_em(model: Mixture, X: Any, weights: Array, resp: Array) -> Array:
                     older_resp + 2.0 * length * old_change + length**2 * acceleration, 0.0
                 )
                 resp /= resp.sum(axis=1, keepdims=True)
-        counts, sums = _compute_statistics(model, X, weights, resp)
+        counts, sums = _compute_statistics(model, X, weights, resp, sums)
     return resp
 
 
-def _compute_statistics(model: Mixture, X: Any, weights: Array, resp: Array) -> tuple[Array, Array]:
-    """Return the counts (K,) and the weighted sums of features (K, P), given responsibilities."""
+def _compute_statistics(
+    model: Mixture, X: Any, weights: Array, resp: Array, previous_sums: Array | None = None
+) -> tuple[Array, Array]:
+    """Return the counts (K,) and the weighted sums of features (K, P), given responsibilities.
+
+    ``previous_sums`` are as in :meth:`Mixture.statistics_of_assignments`.
+    """
     batch = model.batch(X, np.arange(weights.size), weights)
-    counts, sums = model.statistics_of_assignments(batch, resp).arrays
+    counts, sums = model.statistics_of_assignments(batch, resp, previous_sums).arrays
     return counts, sums
 
 
