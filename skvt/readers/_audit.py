@@ -26,6 +26,10 @@ MIN_ROWS = 30
 _MIN_DISTINCT_SHARE = 0.9
 # Texts of at least this many characters are words, whose case has no meaning.
 _MIN_WORD_LENGTH = 4
+# Levels are rare if a column has at least _MIN_LEVELS_TO_GROUP of them, with fewer than
+# _MIN_ROWS_OF_LEVEL rows each on average.
+_MIN_LEVELS_TO_GROUP = 30
+_MIN_ROWS_OF_LEVEL = 4
 # Texts are numbers written as text if more than this share of the distinct texts are.
 _MIN_NUMBER_SHARE = 0.9
 # One value fills a column if it has more than this share of the rows.
@@ -118,6 +122,8 @@ _REMEDIES = {
     "spelling": "texts that may be one category, or none: unify them, for instance by "
     "column.str.strip().str.lower(), and replace blank texts by NaN if they are missing values",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
+    "rare levels": "categories have few rows each, such as those of times of day, places or names: "
+    "put similar ones together, or leave the column out",
     "one value": "one value fills most rows: try skvt.components.Hurdle(component, at=value)",
     "of a total": (
         "counts that rise with the total of their row, such as those of genes in cells, read "
@@ -425,6 +431,8 @@ def find_suspicious_columns(summaries, table, n_rows):
                 finding = "missing code", code
             elif finding is None and table.reasons and summaries[j].spelling is not None:
                 finding = "spelling", summaries[j].spelling
+            elif finding is None and table.reasons and block.categories is not None:
+                finding = _find_rare_levels(len(block.categories[i]), values)
             elif finding_kind == "constant" and block.categories is not None:
                 # Show the category in place of its code.
                 finding = "constant", str(block.categories[i][0])
@@ -475,6 +483,14 @@ def _judge_values(values, component_name):
     if component_name == "Poisson" and values.var() > min_variance:
         return "overdispersed", f"variance {values.var() / values.mean():.1f} times the mean"
     return None
+
+
+def _find_rare_levels(n_levels, values):
+    """Return the finding if the levels of a column have few rows each, or None."""
+    rows_per_level = np.count_nonzero(~np.isnan(values)) / n_levels
+    if n_levels < _MIN_LEVELS_TO_GROUP or rows_per_level >= _MIN_ROWS_OF_LEVEL:
+        return None
+    return "rare levels", f"{n_levels} categories, {rows_per_level:.1f} rows each"
 
 
 def _judge_scale(levels, counts):

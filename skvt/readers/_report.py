@@ -14,6 +14,7 @@ _FINDINGS = {
     "date": "dates or times",
     "number as text": "numbers written as text",
     "spelling": "texts: one category?",
+    "rare levels": "{}",
     "missing": "no value is observed",
     "constant": "one value: {}",
     "missing code": "{}: missing?",

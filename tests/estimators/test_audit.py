@@ -450,6 +450,20 @@ def test_texts_that_are_one_category_or_blank_are_named():
     assert "'giro' and 'GIRO'" in message or "'GIRO' and 'giro'" in message
 
 
+def test_categories_of_few_rows_each_are_named():
+    rng = np.random.default_rng(0)
+    times = [f"{minutes // 60}:{minutes % 60:02d}" for minutes in rng.integers(420, 1080, 300)]
+    shifts = rng.choice(["6:00", "14:00", "22:00"], 300)
+    mixture, (message,) = fit_and_warnings_of(clusters().assign(time=times, shift=shifts))
+    n_levels = len(set(times))
+    expected = (
+        f"'time' ({n_levels} categories, {300 / n_levels:.1f} rows each): categories have few"
+    )
+    assert expected in message and "'shift'" not in message
+    report = mixture.table_report_.set_index("column")["why"]
+    assert report["time"].startswith(f"{n_levels} categories")
+
+
 def test_numbers_written_as_text_are_named():
     """Amounts and ages are numbers, but codes of one length without other texts are levels."""
     rng = np.random.default_rng(0)

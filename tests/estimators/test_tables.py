@@ -122,7 +122,8 @@ def test_auto_takes_columns_by_their_types():
     still = MemoizedDPMixture(max_iter=2, moves=())
     fitted = still.fit(frame.drop(columns="when"))
     assert [(name, type(spec), columns) for name, spec, columns in fitted.blocks_] == [
-        ("numbers", Gaussian, ["count", "size"]),
+        ("numbers", Gaussian, ["size"]),
+        ("counts", NegativeBinomial, ["count"]),
         ("categories", Categorical, ["colour", "grade"]),
         ("flags", Bernoulli, ["striped"]),
     ]
