@@ -43,9 +43,9 @@ table.to_csv(folder / "texts.csv", index=False)
 # Read and count
 # --------------
 #
-# Vectorizers do not accept missing texts, so replace them with empty strings. Words that occur in
-# nearly all texts, or in very few, say little about topics, and ``min_df`` and ``max_df`` leave
-# them out.
+# Vectorizers do not accept missing texts, so replace them with empty strings. ``min_df`` leaves out
+# words of fewer than five texts, and ``max_df`` those of more than 30 % of the texts. Raise
+# ``max_df`` if texts are long or topics are few, because these may be the best words of a topic.
 #
 # If each text is a file in a folder, read the files in the order of their names::
 #

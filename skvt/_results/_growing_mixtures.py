@@ -121,8 +121,9 @@ class GrowingMixin(MoveLogMixin):
             followed by its average over components. If the share is small, the expected number of
             rows, or the sum of their weights, is shown beside it. A component is small if it has
             less than 5 % of the rows, or less than half of the mean share if that is less. A small
-            component of fewer than 20 rows is marked: it may consist of unusual rows. Further lines
-            count components without rows, and say at which values of given columns means are taken.
+            component of fewer than 20 rows is marked: it may consist of unusual rows, and its
+            values are closer to those of all rows than its rows are. Further lines count components
+            without rows, and say at which values of given columns means are taken.
 
         Returns
         -------

@@ -116,8 +116,6 @@ def cluster_report(mixture, X, path, *, n_clusters=None):
         _list_clusters(
             profiles, expected_counts, np.bincount(labels[labels >= 0], minlength=n_shown)
         ),
-        "<p class=note>The values in parentheses are those of all rows; a standard deviation is "
-        f"followed by its average over {plural_kind}.</p>",
         "<h2>How many are there, and why?</h2>",
         f"<p>{escape(reason[0].upper() + reason[1:])}.</p>",
         "<h2>How certain are the assignments?</h2>",
@@ -168,7 +166,7 @@ def _describe_certainty(probabilities, in_background, kind):
 
 
 def _list_clusters(profiles, expected_counts, counts):
-    """Return an HTML list of the clusters, the largest first.
+    """Return an HTML list of the clusters, the largest first, and a note that explains its values.
 
     An item is a sentence, and a bar that shows the share of the cluster. The expected numbers of
     rows of the fit are ``expected_counts`` (n_clusters,), and ``counts`` (n_clusters,) are the
@@ -186,7 +184,16 @@ def _list_clusters(profiles, expected_counts, counts):
         warning = f" {SMALL_NOTE.capitalize()}, see “{WORST_ROWS_TITLE}”" if are_small[k] else ""
         note = f"<span class=note>{counts[k]:,} of the rows.{warning}</span>"
         items.append(f"<li>{sentence}. {note}{bar}</li>")
-    return "<ol class=groups>" + "\n".join(items) + "</ol>"
+    explanation = "The values in parentheses are those of all rows"
+    if any(f"(average {profiles.kind}: " in text for text in texts):
+        explanation += f"; a standard deviation is followed by its average over {profiles.kind}s"
+    if are_small.any():
+        explanation += (
+            f". If a {profiles.kind} is small, its values are closer to those of all rows than its "
+            "rows are"
+        )
+    note = f"<p class=note>{explanation}.</p>"
+    return "<ol class=groups>" + "\n".join(items) + "</ol>" + note
 
 
 def _tabulate_profiles(profiles):

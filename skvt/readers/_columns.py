@@ -74,12 +74,19 @@ class Column:
         return DATE_REMEDY if self.kind == "date" else ENTRY_REMEDY
 
     def to_numbers(self):
-        """Return the values as float64, NaN where missing; raise an error for other values."""
+        """Return the values as float64, NaN where missing; raise an error for other values.
+
+        Whole numbers beyond the range of float64 become infinite, which later checks refuse.
+        """
         # Do not cast categories, because a cast might return their codes.
         if self.kind != "category" and isinstance(self.values, nw.Series):
             return self.values.cast(nw.Float64).to_numpy()
         values = np.array([np.nan if value is None else value for value in self.to_objects()])
-        return values.astype(np.float64)
+        try:
+            return values.astype(np.float64)
+        except OverflowError:
+            # Texts of such numbers are read as infinity.
+            return values.astype(str).astype(np.float64)
 
     def to_objects(self):
         """Return the values as an array of objects, None where missing."""

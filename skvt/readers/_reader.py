@@ -237,6 +237,11 @@ class Reader:
         vars(estimator).update(self.attributes)
         try:
             X = validate_data(estimator, X, reset=self.dtype is None, **requirements)
+        except OverflowError as error:
+            raise ValueError(
+                "Input X contains whole numbers beyond the range of float64. Columns take finite "
+                "numbers: correct these, or replace them by NaN if the estimator allows it."
+            ) from error
         except ValueError as error:
             if str(error).startswith("The feature names should match"):
                 raise ValueError(f"{error}{self.names_remedy}") from error
@@ -264,7 +269,8 @@ class Reader:
 
     def _require_legal(self, X):
         """Return rows X in the form that the model takes; raise ValueError for illegal values."""
-        check_magnitude(X)
+        names = self.attributes.get("feature_names_in_", range(X.shape[1]))
+        check_magnitude(X, lambda is_illegal: names[int(np.argmax(is_illegal.any(axis=0)))])
         return X
 
     def select_weighted(self, X, sample_weight):

@@ -14,6 +14,7 @@ column in its block.
 import warnings
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import scipy.sparse as sp
@@ -573,7 +574,7 @@ def _check_finite(values, block, table):
 def _check_real(values, block, table):
     """Raise ValueError for real values that are infinite or too large to be squared."""
     _check_finite(values, block, table)
-    check_magnitude(values)
+    check_magnitude(values, partial(table.name_bad_column, block))
 
 
 def _check_binary(values, block, table):

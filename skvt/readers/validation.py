@@ -391,8 +391,11 @@ def require_prior(name, value):
         )
 
 
-def check_magnitude(X):
-    """Raise ValueError for real values whose squares would leave the range of the precision."""
+def check_magnitude(X, name_column):
+    """Raise ValueError for real values whose squares would leave the range of the precision.
+
+    ``name_column`` returns the name of the column of a mask of illegal values.
+    """
     if X.size == 0:
         return
     # fmin and fmax ignore NaN without a copy of X.
@@ -404,7 +407,7 @@ def check_magnitude(X):
         remedy = "scale the columns" + (", or use float64" if X.dtype == np.float32 else "")
         raise ValueError(
             f"Values must be in the range [{-limit:g}, {limit:g}] in {X.dtype}, so that sums of "
-            f"squares stay finite. Got {value:g}; {remedy}."
+            f"squares stay finite. Got {value:g} in column {name_column(value == X)!r}; {remedy}."
         )
 
 

@@ -47,6 +47,10 @@ def spoiled(X, value):
 ILLEGAL = {
     "NaN": (lambda X: spoiled(X, np.nan), "Input X contains NaN"),
     "infinity": (lambda X: spoiled(X, np.inf), "Input X contains infinity"),
+    "a whole number of 401 digits": (
+        lambda X: spoiled(X.astype(object), 10**400),
+        "contains infinity|beyond the range of float64|Got inf",
+    ),
     "words": (
         lambda X: np.full(X.shape, "word"),
         "has (text, such as )?'word'.*(CountVectorizer|(ones and zeros|OneHot).*MemoizedDPMixture|"

@@ -240,6 +240,8 @@ def test_streams_take_categories_from_the_first_batch():
         ([("a", "bernoulli", ["count"])], {}, "Column 'count' must be binary.*Categorical"),
         ([("a", "gaussian", ["when"])], {}, "'when' is of type datetime64"),
         ([("a", "gaussian", ["size"])], {"size": np.inf}, "infinity in column 'size'"),
+        ([("a", "gaussian", ["size"])], {"size": 10**400}, "infinity in column 'size'"),
+        ([("a", "gaussian", ["size"])], {"size": -1e200}, r"Got -1e\+200 in column 'size'"),
         ([("a", "multinomial", ["count"])], {"count": pd.NA}, "NaN in the columns of 'a'"),
         ([("a", "gaussian", ["volume"])], {}, "columns of 'a' are not in X"),
         ([("a", LatentGaussian(ordinal=True), ["size"])], {}, "Got True. For all columns of the"),

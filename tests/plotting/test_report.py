@@ -97,6 +97,18 @@ def test_few_rows_are_counted_and_marked_as_perhaps_no_group(tmp_path):
         is_marked = n_rows == 1000
         assert (f"{mark}, see unusual_rows)" in text) == (mark in shown[1][2]) == is_marked
         assert (f"{mark.capitalize()}, see “Which rows fit worst?”" in page) == is_marked
+        assert ("closer to those of all rows" in page) == is_marked
+        assert "a standard deviation is followed" not in page
+
+
+def test_the_report_explains_standard_deviations_that_it_shows(tmp_path):
+    kind = np.repeat([0, 1], [100, 200])
+    spread = np.random.default_rng(0).normal(size=(300, 1)) * np.array([1.0, 30.0])[kind, None]
+    fixed = {"labels_init": kind, "n_components": 2, "moves": ()}
+    mixture = skvt.MemoizedDPGMM(**fixed).fit(spread)
+    skvt.cluster_report(mixture, spread, tmp_path / "report.html", n_clusters=2)
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "(average cluster: " in page and "followed by its average over clusters" in page
 
 
 def test_no_group_with_rows_has_a_share_of_zero(tmp_path):
