@@ -54,7 +54,7 @@ ILLEGAL = {
     "words": (
         lambda X: np.full(X.shape, "word"),
         "has (text, such as )?'word'.*(CountVectorizer|(ones and zeros|OneHot).*MemoizedDPMixture|"
-        "Categorical)",
+        "Categorical|pandas.to_numeric|column.map)",
     ),
     "None": (lambda X: None, "Expected 2D array, got scalar"),
 }
