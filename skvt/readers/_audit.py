@@ -79,6 +79,9 @@ _N_JUDGED_ROWS, _MIN_POSITIVE_VALUES = 100, 5
 _MAX_RELATIVE_DEVIATION, _MAX_DEVIATION, _MAX_READS = 2e-3, 0.05, 1e5
 # Maximum number of columns that are compared with each other, to find repeated columns.
 _MAX_COMPARED_COLUMNS = 500
+# Two columns have the same zeros if at most this share of the zeros of one column, and of its other
+# values, differ in the other column.
+_MAX_OTHER_ZEROS = 0.05
 # Long columns are judged by a sample of at least this number of values, and fewer than twice as
 # many.
 _SAMPLE_SIZE = 10_000
@@ -151,6 +154,8 @@ _REMEDIES = {
     "of durations, so that Gaussians may divide groups: replace the column by numpy.cbrt(column)",
     "overdispersed": "counts vary more than a Poisson distribution: try NegativeBinomial()",
     "repeated": "has the same information as another column: leave one of the two out",
+    "same zeros": "zero in the rows in which the other column is zero, or has one of two values, "
+    "so that zeros count twice and may decide the groups: leave one of the two columns out",
     "unused": "given numbers explain real columns only, and there is none: cut them into levels, "
     "for instance by pandas.cut",
     "not tied": "without real columns, only its size ties a cluster in one given level to the same "
@@ -444,6 +449,7 @@ def find_suspicious_columns(summaries, table, n_rows):
     if numbers:
         rows = np.stack([modelled[j] for j in numbers], axis=1)
         findings |= find_logarithms_of_counts(rows, numbers)
+    findings = _find_same_zeros(summaries, table) | findings
     # Repetitions of a column that has a finding itself are not reported.
     repeated = {
         j: ("repeated", f"column {i}") for i, j in _find_repeated(modelled) if i not in findings
@@ -673,6 +679,48 @@ def _find_repeated(values_by_column):
         else:
             pairs.append((first_column, j))
     return pairs
+
+
+def _find_same_zeros(summaries, table):
+    """Return, by position, the findings on hurdles with the zeros of another column.
+
+    Numbers and amounts of claims are an example. Instead of zeros, the other column may have one of
+    two values, such as "no".
+    """
+    # The rows of each column: 1 for zero or the first of two values, -1 for another value, 0 for a
+    # missing one.
+    signs, hurdles, flags = {}, set(), set()
+    for block in table.blocks:
+        for j in block.columns.tolist():
+            values = _sample_values(summaries[j].values)[:_SAMPLE_SIZE]
+            values = _sample_evenly(values, _JUDGED_SIZE)
+            distinct = np.unique(values[~np.isnan(values)])
+            if distinct.size == 2:
+                flags.add(j)
+            elif block.categories is not None and not summaries[j].has_few_values:
+                continue
+            elif type(block.spec).__name__ == "Hurdle":
+                hurdles.add(j)
+            zero = distinct[0] if j in flags else 0.0
+            signs[j] = np.where(np.isnan(values), 0, np.where(values == zero, 1, -1))
+    findings = {}
+    for j in sorted(hurdles)[:_MAX_COMPARED_COLUMNS]:
+        for i in sorted(signs)[:_MAX_COMPARED_COLUMNS]:
+            is_other = i != j and not (i in hurdles and i > j)
+            if is_other and _have_same_zeros(signs[j], signs[i], may_be_swapped=i in flags):
+                findings.setdefault(j, ("same zeros", f"as {table.names[i]!r}"))
+    return findings
+
+
+def _have_same_zeros(signs, other_signs, *, may_be_swapped):
+    """Return whether two columns of signs agree in nearly all rows in which both have a value."""
+    products = signs * other_signs
+    agreement = -1 if may_be_swapped and products.sum() < 0 else 1
+    return all(
+        np.count_nonzero(observed := products[signs == sign]) >= MIN_ROWS
+        and np.sum(observed == -agreement) <= _MAX_OTHER_ZEROS * np.count_nonzero(observed)
+        for sign in (1, -1)
+    )
 
 
 def _are_copies(values, other_values):

@@ -28,6 +28,7 @@ _FINDINGS = {
     "cube roots": "skewed: try cube roots",
     "overdispersed": "spread: try NegativeBinomial()",
     "repeated": "repeats {}",
+    "same zeros": "zeros of another column",
     "unused": "{}: explains no column",
     "not positive": "has {}: no logarithms",
     "uniform": "evenly spread numbers",

@@ -464,6 +464,23 @@ def test_categories_of_few_rows_each_are_named():
     assert report["time"].startswith(f"{n_levels} categories")
 
 
+def test_amounts_that_are_zero_where_another_column_is_zero_are_named():
+    """Contracts without claims have no amount; zeros of the rain are in rows of their own."""
+    rng = np.random.default_rng(0)
+    claims = rng.poisson(0.6, 300)
+    table = clusters().assign(claims=np.where(rng.random(300) < 0.1, np.nan, claims))
+    for name, zero in (("amount", claims == 0), ("rain", rng.random(300) < 0.5)):
+        table[name] = np.where(zero, 0.0, rng.lognormal(5.0, size=300))
+    mixture, (message,) = fit_and_warnings_of(table)
+    report = mixture.table_report_.set_index("column")["why"]
+    assert report[report == "zeros of another column"].index.tolist() == ["amount"]
+    assert "'amount' (as 'claims')" in message
+    table["claims"] = np.where(claims == 0, "no", "yes")
+    _, (message,) = fit_and_warnings_of(table)
+    assert "'amount' (as 'claims')" in message
+    assert "'rain'" not in message
+
+
 def test_numbers_written_as_text_are_named():
     """Amounts and ages are numbers, but codes of one length without other texts are levels."""
     rng = np.random.default_rng(0)
