@@ -37,9 +37,9 @@ _MAX_VALUES = 1_000
 _MIN_WEIGHT = 30
 # Share of the lowest values of a column, and of the highest values, that comparisons leave out, so
 # that single wrong values do not decide.
-_SHARE_OF_EXTREMES = 0.01
+_SHARE_OF_EXTREMES = 0.002
 # Minimum gain in the bound for which logarithms are chosen, in nats.
-MIN_GAIN = 5.0
+MIN_GAIN = 8.0
 # Cube roots are considered for standard deviations of at least this share of the mean. It is 1 for
 # an exponential distribution. Groups in which cube roots are already Gaussian have about .5.
 _MIN_RELATIVE_DEVIATION = 0.6
