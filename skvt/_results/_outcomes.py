@@ -160,9 +160,13 @@ def outcome_by_cluster(
             )
             results.append(means)
     pooled = pool(results, cluster_shares)
+    has_shares = categories is not None or np.isin(values, (0.0, 1.0)).all()
+    if has_shares:
+        _warn_of_unknown_shares(pooled)
+        pooled = replace(pooled, estimate=pooled.estimate.clip(0.0, 1.0))
     # An outcome of numbers has one term with an empty name. The column of names is left out below.
     columns = pooled.columns(level, categories or [""])
-    if categories is not None or np.isin(values, (0.0, 1.0)).all():
+    if has_shares:
         # Standard errors are too small if few rows have the category, or nearly all. The interval
         # of Wilson has the variance of a binomial share. Only standard errors include how uncertain
         # the clusters are.
@@ -170,12 +174,9 @@ def outcome_by_cluster(
         # (K,): 1 / m for the effective number of rows m of each cluster, see
         # `_compute_degrees_of_freedom`.
         inverse_counts = (cluster_shares[0].profiles ** 2).sum(axis=1)
-        category_shares = pooled.estimate.clip(0.0, 1.0)
-        _warn_of_unknown_shares(pooled)
-        columns = replace(pooled, estimate=category_shares).columns(level, categories or [""])
-        variance = category_shares * (1.0 - category_shares) * inverse_counts
+        variance = pooled.estimate * (1.0 - pooled.estimate) * inverse_counts
         quantile = student.ppf(0.5 + 0.5 * level, used_rows.size - 1)
-        low, high = make_share_intervals(category_shares, variance, inverse_counts, quantile)
+        low, high = make_share_intervals(pooled.estimate, variance, inverse_counts, quantile)
         # Bring the ends, (Q, K) each, to the order of the table: all terms of the first cluster,
         # then all terms of the second cluster, and so on.
         columns["low"] = np.minimum(low.T.ravel(), columns["low"].clip(0.0, 1.0))
@@ -226,8 +227,8 @@ def _warn_of_unknown_shares(pooled):
         warnings.warn(
             f"The shares of the clusters {unknown.tolist()} are unknown: they are off by up to "
             f"{error[:, unknown].max():.2g}, because few rows belong to these clusters alone, or "
-            "because the outcome depends on the columns also within clusters. Join clusters by "
-            "n_clusters='auto', or fit fewer components.",
+            "because the outcome depends on the columns also within clusters. Join clusters, for "
+            "example by n_clusters='auto', or fit fewer components.",
             UserWarning,
             stacklevel=find_stack_level(),
         )

@@ -214,7 +214,8 @@ def explain_columns(table):
 def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):
     """Return, for each component or cluster, its most relevant columns with their values in words.
 
-    A text names at most ``max_columns`` columns, and one more if it would be equal to another text.
+    A text names at most ``max_columns`` columns. If texts would be equal, they name one more column
+    that tells them apart, if there is one.
     """
     # The last weight is the weight of all rows.
     n_components = len(profiles.weights) - 1
@@ -230,8 +231,10 @@ def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):
         others = np.setdiff1d(np.arange(len(profiles.columns)), names[equal[0]]).tolist()
         if names[equal[0]] and others:
             j = max(others, key=lambda j: _compute_contrast(profiles, equal, j))
-            for k in equal:
-                texts[k] = _describe_columns(profiles, k, [*names[k], j])
+            longer_texts = [_describe_columns(profiles, k, [*names[k], j]) for k in equal]
+            if len(set(longer_texts)) > 1:
+                for k, text in zip(equal, longer_texts, strict=True):
+                    texts[k] = text
     return texts
 
 

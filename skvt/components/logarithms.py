@@ -177,6 +177,8 @@ def prefer_cube_roots(values):
         return False
     values = _remove_extremes(values[:, None])
     values = values[~np.isnan(values)]
+    # The unit does not matter, but squares of very large numbers overflow.
+    values /= values.max()
     if values.std() < _MIN_RELATIVE_DEVIATION * values.mean():
         return False
     logs, weights = np.log(values), np.ones(values.size)

@@ -123,7 +123,8 @@ _REMEDIES = {
     "decimal=',', thousands='.' and na_values=['k. A.'] of pandas.read_csv, or by "
     "pandas.to_numeric, whose errors='coerce' makes other text missing",
     "spelling": "texts that may be one category, or none: unify them, for instance by "
-    "column.str.strip().str.lower(), and replace blank texts by NaN if they are missing values",
+    "column.str.lower().str.split().str.join(' '), and replace blank texts by NaN if they are "
+    "missing values",
     "identifier": "(nearly) every row has its own value: leave it out, or name it in 'components'",
     "rare levels": "categories have few rows each, such as those of times of day, places or names: "
     "put similar ones together, or leave the column out",
@@ -437,7 +438,7 @@ def find_suspicious_columns(summaries, table, n_rows):
             elif finding is None and table.reasons and summaries[j].spelling is not None:
                 finding = "spelling", summaries[j].spelling
             elif finding is None and table.reasons and block.categories is not None:
-                finding = _find_rare_levels(len(block.categories[i]), values)
+                finding = _find_rare_levels(values)
             elif finding_kind == "constant" and block.categories is not None:
                 # Show the category in place of its code.
                 finding = "constant", str(block.categories[i][0])
@@ -491,12 +492,12 @@ def _judge_values(values, component_name):
     return None
 
 
-def _find_rare_levels(n_levels, values):
-    """Return the finding if the levels of a column have few rows each, or None."""
-    rows_per_level = np.count_nonzero(~np.isnan(values)) / n_levels
-    if n_levels < _MIN_LEVELS_TO_GROUP or rows_per_level >= _MIN_ROWS_OF_LEVEL:
+def _find_rare_levels(codes):
+    """Return the finding if the levels that occur have few rows each, or None."""
+    _, counts = np.unique(codes[~np.isnan(codes)], return_counts=True)
+    if counts.size < _MIN_LEVELS_TO_GROUP or counts.mean() >= _MIN_ROWS_OF_LEVEL:
         return None
-    return "rare levels", f"{n_levels} categories, {rows_per_level:.1f} rows each"
+    return "rare levels", f"{counts.size} categories, {counts.mean():.1f} rows each"
 
 
 def _judge_scale(levels, counts):

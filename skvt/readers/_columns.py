@@ -92,8 +92,8 @@ class Column:
         """Return the values as an array of objects, None where missing."""
         is_series = isinstance(self.values, nw.Series)
         values = self.values.to_list() if is_series else self.values.tolist()
-        entries = (None if is_missing(value) else value for value in values)
-        return np.fromiter(entries, object, len(values))
+        entries = [None if is_missing(value) else value for value in values]
+        return np.fromiter(entries, object, len(entries))
 
 
 def is_missing(value):

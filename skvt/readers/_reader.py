@@ -119,8 +119,10 @@ class Reader:
         reader is equal to this one. Raise ValueError or TypeError if X is illegal.
         """
         X, attributes = self._to_numbers(X)
-        X = self._require_legal(X)
-        return replace(self, attributes=attributes, dtype=X.dtype), X
+        # Errors about illegal values name the columns.
+        reader = replace(self, attributes=attributes)
+        X = reader._require_legal(X)
+        return replace(reader, dtype=X.dtype), X
 
     def _to_numbers(self, X):
         """Return X as an array or CSR matrix of numbers, and the attributes of its columns."""

@@ -448,18 +448,26 @@ def test_texts_that_are_one_category_or_blank_are_named():
     assert named == {"product", "city", "released"}
     assert "'released' (' ')" in message
     assert "'giro' and 'GIRO'" in message or "'GIRO' and 'giro'" in message
+    assert "column.str.lower().str.split().str.join(' ')" in message
+    table["city"] = table["city"].str.lower().str.split().str.join(" ")
+    _, (message,) = fit_and_warnings_of(table)
+    assert "'city'" not in message
 
 
 def test_categories_of_few_rows_each_are_named():
     rng = np.random.default_rng(0)
     times = [f"{minutes // 60}:{minutes % 60:02d}" for minutes in rng.integers(420, 1080, 300)]
     shifts = rng.choice(["6:00", "14:00", "22:00"], 300)
-    mixture, (message,) = fit_and_warnings_of(clusters().assign(time=times, shift=shifts))
+    # The declared categories include many that do not occur.
+    declared = pd.Categorical(rng.permutation(shifts), categories=sorted({*times, *shifts}))
+    table = clusters().assign(time=times, shift=shifts, declared=declared)
+    mixture, (message,) = fit_and_warnings_of(table)
     n_levels = len(set(times))
     expected = (
         f"'time' ({n_levels} categories, {300 / n_levels:.1f} rows each): categories have few"
     )
     assert expected in message and "'shift'" not in message
+    assert "'declared'" not in message
     report = mixture.table_report_.set_index("column")["why"]
     assert report["time"].startswith(f"{n_levels} categories")
 

@@ -30,7 +30,7 @@ from estimators._registry import (
 )
 from sklearn.exceptions import NotFittedError
 
-from skvt import MemoizedHDP, StructuredBernoulliMixture
+from skvt import MemoizedDPGMM, MemoizedHDP, StructuredBernoulliMixture
 from skvt.metrics import document_completion_split
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
@@ -351,6 +351,12 @@ def test_a_fit_warns_of_a_column_that_has_half_of_all_counts(entry):
 def test_missing_counts_of_lists_are_refused(entry):
     with pytest.raises(ValueError, match="Input X contains NaN"):
         entry.make().fit(spoiled(entry.data(), np.nan).tolist())
+
+
+def test_errors_about_huge_numbers_name_the_column_of_the_first_rows():
+    frame = pd.DataFrame({"a": [0.0, 1.0, 2.0], "b": [0.0, -1e200, 1.0]})
+    with pytest.raises(ValueError, match=r"Got -1e\+200 in column 'b'"):
+        MemoizedDPGMM().fit(frame)
 
 
 @every_class_of_topic_models

@@ -397,9 +397,22 @@ def test_a_sentence_names_a_level_that_is_more_frequent_in_the_cluster():
 
 
 def test_clusters_with_equal_sentences_get_the_column_that_tells_them_apart():
-    # Shares of "yes" and means of two clusters that are alike in two columns, and of a third one.
+    # Two clusters are alike in two columns.
     values = {"phone": (1.0, 1.0, 0.0), "mail": (1.0, 1.0, 0.1), "noise": (5.0, 5.2, 5.1),
               "tenure": (52.0, 14.0, 30.0), "calls": (3.0, 2.9, 0.0)}  # fmt: skip
+    first, second, third = describe_three_clusters(values)
+    assert first.startswith("phone is yes (100%; all 67%), mail is yes (100%; all 70%), tenure 52")
+    assert second.startswith("phone is yes (100%; all 67%), mail is yes (100%; all 70%), tenure 14")
+    assert third == "phone is no (100%; all 33%), mail is no (90%; all 30%)"
+    # A column that does not tell the two clusters apart is not added.
+    del values["noise"], values["calls"]
+    values["tenure"] = 30.0, 30.0, 14.0
+    first, second, _ = describe_three_clusters(values)
+    assert first == second == "phone is yes (100%; all 67%), mail is yes (100%; all 70%)"
+
+
+def describe_three_clusters(values):
+    """Return texts on two columns. ``values`` are shares of "yes" in phone and mail, and means."""
     relevance = {"phone": 0.6, "mail": 0.5, "noise": -0.01, "tenure": 0.2, "calls": 0.3}
     rows = [
         (k, 1 / 3, "all", name, relevance[name], quantity, category, estimate)
@@ -413,7 +426,4 @@ def test_clusters_with_equal_sentences_get_the_column_that_tells_them_apart():
     ]
     names = "cluster weight block column relevance quantity category estimate".split()
     profiles = make_profiles(pd.DataFrame(rows, columns=names))
-    first, second, third = list_distinctive_columns(profiles, max_columns=2)
-    assert first.startswith("phone is yes (100%; all 67%), mail is yes (100%; all 70%), tenure 52")
-    assert second.startswith("phone is yes (100%; all 67%), mail is yes (100%; all 70%), tenure 14")
-    assert third == "phone is no (100%; all 33%), mail is no (90%; all 30%)"
+    return list_distinctive_columns(profiles, max_columns=2)

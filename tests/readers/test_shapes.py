@@ -1,5 +1,7 @@
 """Counts, real numbers and evenly spread numbers are told apart by their likelihoods."""
 
+import warnings
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -69,6 +71,7 @@ def test_evenly_spread_numbers_are_told_from_clusters(values, is_uniform):
     [
         (np.random.default_rng(0).exponential(4.0, 1000), True),
         (np.random.default_rng(0).gamma(2.0, 3.0, 1000), True),
+        (1e200 * np.random.default_rng(0).gamma(2.0, 3.0, 1000), True),
         (np.random.default_rng(0).gamma(2.0, 3.0, 1000) - 0.1, False),  # some are negative
         (np.exp(NORMAL), False), (50.0 + 10.0 * NORMAL, False),
         (np.exp(2.0 * HALF + 0.5 * NORMAL), False), (20.0 + 15.0 * HALF + 4.0 * NORMAL, False),
@@ -77,11 +80,13 @@ def test_evenly_spread_numbers_are_told_from_clusters(values, is_uniform):
         (np.cbrt(np.random.default_rng(0).exponential([[1.0], [3.0], [9.0]], (3, 500)).ravel()),
          False),
     ],
-    ids=["exponential", "gamma", "negative", "lognormal", "normal", "two lognormals",
-         "two normals", "uniform", "cube roots of three groups"],
+    ids=["exponential", "gamma", "another unit", "negative", "lognormal", "normal",
+         "two lognormals", "two normals", "uniform", "cube roots of three groups"],
 )  # fmt: skip
 def test_cube_roots_are_preferred_for_durations_only(values, is_better):
-    assert prefer_cube_roots(values) == is_better
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert prefer_cube_roots(values) == is_better
 
 
 def test_a_warning_names_durations_which_cube_roots_keep_in_one_group():
