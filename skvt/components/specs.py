@@ -404,7 +404,7 @@ class Gaussian(_GaussianSpec):
         Columns of positive numbers whose logarithms are Gaussian, such as incomes, prices and
         areas, selected like the columns of a component. "auto" selects the columns for which
         logarithms raise the bound of a short fit to the column alone, without its most extreme
-        values, by 5 nats, or no column if a prior mean or covariance is given. ``priors_`` has
+        values, by 8 nats, or no column if a prior mean or covariance is given. ``priors_`` has
         their indices within the block.
 
         Parameters of the prior refer to the logarithms; densities and bounds refer to the original
