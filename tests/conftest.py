@@ -1,6 +1,7 @@
 import logging
 import os
 import re
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,29 @@ def pytest_itemcollected(item):
     for mark in item.iter_markers("quick_cases"):
         if not any(name in cases.id for name in mark.args):
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def slow_down(monkeypatch):
+    """Return a function that prolongs the calls of a function of an object by some seconds.
+
+    Silences are reported at once.
+    """
+    from skvt import _stages
+
+    monkeypatch.setattr(_stages, "MAX_SILENCE", 0.02)
+
+    def slow_down(owner, name, seconds):
+        function = getattr(owner, name)
+
+        def slow(*args, **options):
+            result = function(*args, **options)
+            time.sleep(seconds)
+            return result
+
+        monkeypatch.setattr(owner, name, slow)
+
+    return slow_down
 
 
 # The loops of topic models take long to compile.

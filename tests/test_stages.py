@@ -60,17 +60,9 @@ def test_choices_are_printed_before_the_first_pass(capsys):
     assert lines.index(choices[-1]) < next(n for n, line in enumerate(lines) if "pass 1" in line)
 
 
-def test_a_choice_is_printed_once_even_if_the_first_pass_comes_late(monkeypatch, capsys):
-    monkeypatch.setattr(_stages, "MAX_SILENCE", 0.02)
+def test_a_choice_is_printed_once_even_if_the_first_pass_comes_late(slow_down, capsys):
+    slow_down(MemoizedDPMixture, "_build_model", 0.3)
     X = np.random.default_rng(0).gamma(2.0, size=(40, 3))
-    build = MemoizedDPMixture._build_model
-
-    def slow_build(*arguments, **options):
-        model = build(*arguments, **options)
-        time.sleep(0.3)
-        return model
-
-    monkeypatch.setattr(MemoizedDPMixture, "_build_model", slow_build)
     MemoizedDPMixture(random_state=0, max_iter=1, verbose=1).fit(X)
     lines = capsys.readouterr().out.splitlines()
     assert sum(line.startswith("chosen covariance type") for line in lines) == 1

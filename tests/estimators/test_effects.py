@@ -1,6 +1,5 @@
 """Covariates have effects on shares of topics and clusters, and clusters have outcomes."""
 
-import time
 from decimal import Decimal
 from functools import partial
 from types import SimpleNamespace
@@ -28,7 +27,6 @@ from skvt import (
     StructuredBernoulliMixture,
     StructuredLDA,
     TemperedLDA,
-    _stages,
     covariate_effects,
     outcome_by_cluster,
 )
@@ -986,19 +984,12 @@ def test_a_refit_restores_a_class_that_mean_field_empties():
 
 
 @pytest.mark.parametrize("function", [outcome_by_cluster, covariate_effects])
-def test_refits_say_how_many_are_done(function, monkeypatch, capsys):
+def test_refits_say_how_many_are_done(function, slow_down, capsys):
     X, _, mixture, rng = classes_of_items(0, 0.8)
     function(mixture, X, rng.normal(size=1000), n_draws=2, random_state=0)
     assert capsys.readouterr().out == ""
     mixture.set_params(verbose=1)
-    monkeypatch.setattr(_stages, "MAX_SILENCE", 0.02)
-    make_matrix = _shares._compute_draw_matrix
-
-    def slow(*args):
-        time.sleep(0.2)
-        return make_matrix(*args)
-
-    monkeypatch.setattr(_shares, "_compute_draw_matrix", slow)
+    slow_down(_shares, "_compute_draw_matrix", 0.2)
     function(mixture, X, rng.normal(size=1000), n_draws=2, random_state=0)
     lines = capsys.readouterr().out
     assert "refit 1 of 2 to drawn weights of rows, for " in lines

@@ -1,6 +1,5 @@
 """The report of unusual rows has scores by densities and names planted rows."""
 
-import time
 from copy import copy
 
 import numpy as np
@@ -10,7 +9,6 @@ import scipy.sparse as sp
 from sklearn.metrics import roc_auc_score
 
 import skvt
-from skvt import _stages
 from skvt._results import unusual
 from skvt.components import Categorical, Gaussian, Hurdle, NegativeBinomial, Poisson
 from skvt.models.mixture import Mixture
@@ -259,15 +257,8 @@ def test_worst_rows_without_each_column_are_scored_at_once(
     assert len(calls) == 5 + n_calls
 
 
-def test_the_search_reports_its_progress_as_a_fit_does(mixture, table, monkeypatch, capsys):
-    monkeypatch.setattr(_stages, "MAX_SILENCE", 0.02)
-    log_predictive = Mixture.log_predictive
-
-    def slow(*arguments):
-        time.sleep(0.1)
-        return log_predictive(*arguments)
-
-    monkeypatch.setattr(Mixture, "log_predictive", slow)
+def test_the_search_reports_its_progress_as_a_fit_does(mixture, table, slow_down, capsys):
+    slow_down(Mixture, "log_predictive", 0.1)
     skvt.unusual_rows(mixture, table, n=1)
     assert capsys.readouterr().out == ""
     loud = copy(mixture).set_params(verbose=1)
