@@ -97,10 +97,10 @@ def outcome_by_cluster(
     assignments, the mixture is refitted to X. The refit is repeated for each draw of random weights
     of the rows, see :func:`skvt.covariate_effects`. After ten seconds without a line, progress is
     printed if ``verbose`` of the mixture is positive, and logged by the logger "skvt" at level
-    INFO. A mean is a ratio of sums over rows, and its
-    standard error is robust to unequal variances. Its degrees of freedom are the effective number
-    of rows of the cluster minus one. In clusters of few rows, the standard error is too small for
-    outcomes that are mostly near 0 and rarely large, such as costs.
+    INFO. A mean is a ratio of sums over rows, and its standard error is robust to unequal
+    variances. Its degrees of freedom are the effective number of rows of the cluster minus one. In
+    clusters of few rows, the standard error is too small for outcomes that are mostly near 0 and
+    rarely large, such as costs.
 
     If the outcome has categories, or only the numbers 0 and 1, the means are shares. The standard
     error of a share is too small if hardly any row has the category, and it is 0 if no row has it.

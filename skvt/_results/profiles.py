@@ -217,21 +217,17 @@ def list_distinctive_columns(profiles, max_columns=MAX_COLUMNS):
     A text names at most ``max_columns`` columns. If texts would be equal, they name one more column
     that tells them apart, if there is one.
     """
-    # The last weight is the weight of all rows.
-    n_components = len(profiles.weights) - 1
-    names = [
-        [j for j in most_relevant[:max_columns] if profiles.relevance[k, j] >= MIN_RELEVANCE]
-        for k, most_relevant in enumerate(
-            np.argsort(-profiles.relevance[:-1], axis=1, kind="stable").tolist()
-        )
-    ]
-    texts = [_describe_columns(profiles, k, names[k]) for k in range(n_components)]
+    # The last row is that of all rows of the data.
+    relevance = profiles.relevance[:-1]
+    order = np.argsort(-relevance, axis=1, kind="stable")[:, :max_columns].tolist()
+    shown = [[j for j in row if relevance[k, j] >= MIN_RELEVANCE] for k, row in enumerate(order)]
+    texts = [_describe_columns(profiles, k, columns) for k, columns in enumerate(shown)]
     for equal_text in [text for text, count in Counter(texts).items() if count > 1]:
-        equal = [k for k in range(n_components) if texts[k] == equal_text]
-        others = np.setdiff1d(np.arange(len(profiles.columns)), names[equal[0]]).tolist()
-        if names[equal[0]] and others:
+        equal = [k for k, text in enumerate(texts) if text == equal_text]
+        others = np.setdiff1d(np.arange(len(profiles.columns)), shown[equal[0]]).tolist()
+        if shown[equal[0]] and others:
             j = max(others, key=lambda j: _compute_contrast(profiles, equal, j))
-            longer_texts = [_describe_columns(profiles, k, [*names[k], j]) for k in equal]
+            longer_texts = [_describe_columns(profiles, k, [*shown[k], j]) for k in equal]
             if len(set(longer_texts)) > 1:
                 for k, text in zip(equal, longer_texts, strict=True):
                     texts[k] = text
@@ -245,14 +241,14 @@ def _describe_columns(profiles, k, columns):
 
 
 def _compute_contrast(profiles, components, j):
-    """Return how much column j tells some components from each other: 0 if it does not.
+    """Return how well column j distinguishes some components from each other, from 0 on.
 
-    It is the difference of their probabilities, or of their means divided by the largest difference
-    of means, times the mean relevance of the column.
+    The result is the largest difference of their probabilities, or of their means divided by the
+    range of the means of all components, times the mean relevance of the column.
     """
     cells = [profiles.estimates[k, j] for k in range(len(profiles.weights) - 1)]
     main = _find_main_estimate(cells[components[0]])
-    contrasts = [0.0]
+    contrasts = []
     for estimate in cells[components[0]]:
         if estimate.quantity == main.quantity:
             values = np.array([_find_same_parameter(cell, estimate) for cell in cells])
@@ -474,7 +470,7 @@ def _find_main_estimate(cell):
 
 
 def _find_distinctive_category(cell, cell_of_all):
-    """Return the estimate of the most probable category of a cell, if all rows have it less often.
+    """Return the estimate of the most probable category of a cell if it is rarer in all rows.
 
     Otherwise return the estimate of the category whose probability exceeds that in all rows most.
     """

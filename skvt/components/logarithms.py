@@ -41,7 +41,7 @@ _SHARE_OF_EXTREMES = 0.002
 # Minimum gain in the bound for which logarithms are chosen, in nats.
 MIN_GAIN = 8.0
 # Cube roots are considered for standard deviations of at least this share of the mean. It is 1 for
-# an exponential distribution. Groups in which cube roots are already Gaussian have about .5.
+# an exponential distribution, and about .5 in groups of values that are cube roots already.
 _MIN_RELATIVE_DEVIATION = 0.6
 # Numbers of passes of coordinate ascent in a first and a second comparison. The second comparison
 # is only for columns whose gain in the first differs from MIN_GAIN by less than _UNDECIDED_RANGE

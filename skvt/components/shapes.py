@@ -15,8 +15,8 @@ from scipy.special import gammaln, ndtr
 
 # Minimum gain in BIC, in nats, for which counts are preferred to real numbers.
 _MIN_GAIN_OF_COUNTS = 1.0
-# Maximum loss of counts beside a point mass. It is positive because densities of small whole
-# numbers have no upper limit, so that a component describes, for example, all ones.
+# Maximum loss in BIC, in nats, of counts beside a point mass. It is positive because a mixture of
+# log-normals has an advantage in small whole numbers: a component may describe all ones.
 _MAX_LOSS_OF_COUNTS = 3.0
 # Share of the values that are compared. The largest values are left out, because single wrong
 # values decide otherwise.

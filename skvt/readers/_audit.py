@@ -354,6 +354,14 @@ def _sample_evenly(values, size):
     return values[:: max(1, len(values) // size)]
 
 
+def _sample_same_rows(values):
+    """Return a sample of the values of a summary, from the same rows for each column.
+
+    The values of numbers can be a sample already, those of categories are always of all rows.
+    """
+    return _sample_values(values)[:_SAMPLE_SIZE]
+
+
 def find_uninformative_columns(columns, summaries):
     """Return, by position, the finding on each column that components="auto" leaves out.
 
@@ -482,9 +490,7 @@ def _judge_values(values, component_name):
             return _judge_scale(distinct, counts)
         if values.size >= MIN_ROWS and prefer_cube_roots(_sample_evenly(values, _JUDGED_SIZE)):
             return "cube roots", f"{values.min():g} to {values.max():g}"
-        # Values may be better in logarithms, except a few that are 0 or less.
-        share = np.mean(values <= 0.0) if component_name == "Gaussian" else 0.0
-        if 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and compute_gain_of_amounts(values)[0] > MIN_GAIN:
+        if component_name == "Gaussian" and _have_errors_among_amounts(values):
             return "not positive", f"{values.min():g}"
     min_variance = _MIN_OVERDISPERSION * max(values.mean(), 1.0)
     if component_name == "Poisson" and values.var() > min_variance:
@@ -509,6 +515,12 @@ def _judge_scale(levels, counts):
         if n_values >= MIN_ROWS and counts[end] > min_count:
             return "piled up", f"{levels[end]:g} in {counts[end] / n_values:.0%}"
     return "code", f"{levels.size} whole numbers"
+
+
+def _have_errors_among_amounts(values):
+    """Return whether values are better in logarithms, except a few that are 0 or less."""
+    share = np.mean(values <= 0.0)
+    return 0.0 < share <= _MAX_NOT_POSITIVE_SHARE and compute_gain_of_amounts(values)[0] > MIN_GAIN
 
 
 def compute_gain_of_amounts(values):
@@ -667,9 +679,7 @@ def _find_repeated(values_by_column):
     columns_of_signature = {}
     pairs = []
     for j, values in list(values_by_column.items())[:_MAX_COMPARED_COLUMNS]:
-        # Sample the values again, so that columns of categories are compared in the same rows as
-        # columns of numbers, whose values can be a sample already.
-        values = _sample_values(values)[:_SAMPLE_SIZE]
+        values = _sample_same_rows(values)
         signature = _compute_signature(values)
         if signature is None:
             continue
@@ -688,22 +698,24 @@ def _find_same_zeros(summaries, table):
     Numbers and amounts of claims are an example. Instead of zeros, the other column may have one of
     two values, such as "no".
     """
-    # The rows of each column: 1 for zero or the first of two values, -1 for another value, 0 for a
-    # missing one.
-    signs, hurdles, flags = {}, set(), set()
+    blocks_of_hurdles = [block for block in table.blocks if type(block.spec).__name__ == "Hurdle"]
+    hurdles = {j for block in blocks_of_hurdles for j in block.columns.tolist()}
+    if not hurdles:
+        return {}
+    # By column, a number for each row: 1 for zero or the first of two values, -1 for another value,
+    # 0 for a missing value.
+    signs, flags = {}, set()
     for block in table.blocks:
         for j in block.columns.tolist():
-            values = _sample_values(summaries[j].values)[:_SAMPLE_SIZE]
-            values = _sample_evenly(values, _JUDGED_SIZE)
+            values = _sample_evenly(_sample_same_rows(summaries[j].values), _JUDGED_SIZE)
             distinct = np.unique(values[~np.isnan(values)])
             if distinct.size == 2:
                 flags.add(j)
             elif block.categories is not None and not summaries[j].has_few_values:
                 continue
-            elif type(block.spec).__name__ == "Hurdle":
-                hurdles.add(j)
             zero = distinct[0] if j in flags else 0.0
             signs[j] = np.where(np.isnan(values), 0, np.where(values == zero, 1, -1))
+    hurdles &= signs.keys() - flags
     findings = {}
     for j in sorted(hurdles)[:_MAX_COMPARED_COLUMNS]:
         for i in sorted(signs)[:_MAX_COMPARED_COLUMNS]:
